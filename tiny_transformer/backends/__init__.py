@@ -1,0 +1,1 @@
+"""Ways to run a model: PyTorch eager, TorchScript, ONNX Runtime."""

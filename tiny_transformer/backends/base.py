@@ -1,0 +1,99 @@
+"""The protocol between generation and whatever runs the model: numpy at the boundary.
+
+Shapes: B batch, T new or target tokens, S source, V vocabulary, L layers, H heads.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from tiny_transformer.config import ModelConfig
+from tiny_transformer.errors import InputError
+
+# Opaque to everyone but the backend that made it. Handed to `step` or `reorder` it is consumed:
+# buffers are written in place, so the old state must not be used again.
+State = Any
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of ids of different lengths, padded on the right."""
+
+    ids: np.ndarray  # (B, T) int64
+    lengths: np.ndarray  # (B,) int64, each at least 1
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int]], pad_id: int = 0) -> "Batch":
+        """Pad rows to the longest."""
+        if not rows or not all(len(row) for row in rows):
+            raise InputError("A batch needs at least one row and every row at least one token; pass some text.")
+        lengths = np.array([len(row) for row in rows], dtype=np.int64)
+        ids = np.full((len(rows), int(lengths.max())), pad_id, dtype=np.int64)
+        for row, tokens in zip(ids, rows, strict=True):
+            row[: len(tokens)] = tokens
+        return cls(ids, lengths)
+
+    @property
+    def mask(self) -> np.ndarray:
+        """(B, T) bool, True at real tokens."""
+        return np.arange(self.ids.shape[1]) < self.lengths[:, None]
+
+    def check(self, config: ModelConfig, what: str) -> None:
+        """Refuse what the model cannot read: ids outside the vocabulary, too long a row, no rows."""
+        if self.ids.ndim != 2 or 0 in self.ids.shape or self.lengths.shape != (self.ids.shape[0],):
+            raise InputError(f"The {what} must be rows of at least one token; got an array of shape {self.ids.shape}.")
+        if self.ids.shape[1] > config.max_length:
+            raise InputError(
+                f"The {what} has {self.ids.shape[1]} tokens, more than the model's max_length {config.max_length}; "
+                "shorten it."
+            )
+        if self.lengths.min() < 1 or self.lengths.max() > self.ids.shape[1]:
+            raise InputError(f"The {what}'s lengths must lie from 1 to {self.ids.shape[1]}; correct them.")
+        low, high = int(self.ids.min()), int(self.ids.max())
+        if low < 0 or high >= config.vocab_size:
+            wrong = low if low < 0 else high
+            raise InputError(
+                f"The {what} holds the id {wrong}, outside the vocabulary of {config.vocab_size}; check the tokenizer."
+            )
+
+
+@dataclass(frozen=True)
+class AttentionArrays:
+    """Attention weights of every layer and head; a decoder-only model has `decoder` alone."""
+
+    encoder: np.ndarray | None  # (L, B, H, S, S)
+    decoder: np.ndarray  # (L, B, H, T, T)
+    cross: np.ndarray | None  # (L, B, H, T, S)
+
+
+class Backend(Protocol):
+    """One way to run a model. Everything above it is written once, for all backends.
+
+    `source` is given for an encoder-decoder model and None for a decoder-only one. The cache is a
+    buffer of fixed `capacity` a row, at most max_length, and each row has its own length in it.
+    """
+
+    name: str
+    config: ModelConfig
+
+    def start(self, prefix: Batch, source: Batch | None, capacity: int) -> tuple[np.ndarray, State]:
+        """Read source and prefix; logits (B, V) after each row's last prefix token."""
+        ...
+
+    def step(self, ids: np.ndarray, state: State) -> tuple[np.ndarray, State]:
+        """Add tokens (B, T) to every row; logits (B, V) after the last. T > 1 for a single row only."""
+        ...
+
+    def reorder(self, state: State, rows: np.ndarray) -> State:
+        """The state whose row i was row rows[i]; rows may be repeated or left out."""
+        ...
+
+    def logits(self, target: Batch, source: Batch | None) -> np.ndarray:
+        """Logits (B, T, V) of a whole target at once; values at padding mean nothing."""
+        ...
+
+    def attention(self, target: Batch, source: Batch | None) -> AttentionArrays:
+        """Every attention weight of one pass over the whole target."""
+        ...

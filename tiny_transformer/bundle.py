@@ -1,0 +1,193 @@
+"""A model folder: which files it holds, how it is written whole, and how it is opened strictly."""
+
+import hashlib
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from tiny_transformer import atomic
+from tiny_transformer.config import GenerationConfig, ModelConfig
+from tiny_transformer.errors import BundleError
+from tiny_transformer.tokenizer import Tokenizer
+from tiny_transformer.weights import WeightIndex, read_index, read_weights, write_weights
+
+CONFIG = "config.json"
+GENERATION = "generation.json"
+TOKENIZER = "tokenizer.json"
+WEIGHTS = "model.safetensors"
+WEIGHTS_INT8 = "model_int8.safetensors"
+ENCODER_ONNX, DECODER_ONNX, ATTENTION_ONNX = "encoder_model.onnx", "decoder_model.onnx", "attention.onnx"
+ENCODER_INT8, DECODER_INT8 = "encoder_model_int8.onnx", "decoder_model_int8.onnx"
+TORCHSCRIPT = "model.ts.pt"
+EVALUATION = "evaluation.jsonl"
+PARITY = "parity.json"
+TRAINING = "training.json"
+CARD = "README.md"
+
+REQUIRED = (CONFIG, GENERATION, TOKENIZER, WEIGHTS)
+# What is made from the weights: new weights make all of these stale.
+DERIVED = (
+    ENCODER_ONNX,
+    DECODER_ONNX,
+    ATTENTION_ONNX,
+    ENCODER_INT8,
+    DECODER_INT8,
+    WEIGHTS_INT8,
+    TORCHSCRIPT,
+    PARITY,
+)
+UNHASHED = (PARITY, CARD)  # a report cannot hold its own hash, and a card may be edited by hand
+
+EMBEDDING = "embedding.tokens.weight"  # the one tensor every model has, (vocab_size, d_model)
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """An opened model folder whose files belong together."""
+
+    folder: Path
+    config: ModelConfig
+    generation: GenerationConfig
+
+    @classmethod
+    def open(cls, folder: Path | str) -> "Bundle":
+        """Open a folder strictly: every required file there, readable, and of one model."""
+        folder = Path(folder)
+        if not folder.is_dir():
+            raise BundleError(f"{folder} is not a folder; name a model folder such as checkpoints/translate.")
+        missing = [name for name in REQUIRED if not (folder / name).is_file()]
+        if missing:
+            raise BundleError(f"{folder} lacks {', '.join(missing)}; restore the files or train the model again.")
+        bundle = cls(folder, ModelConfig.load(folder / CONFIG), GenerationConfig.load(folder / GENERATION))
+        bundle._check()
+        return bundle
+
+    def _check(self) -> None:
+        vocabulary, width = self.config.vocab_size, self.config.d_model
+        entry = self.index.tensors.get(EMBEDDING)
+        if entry is None or entry.shape != (vocabulary, width):
+            found = "no such tensor" if entry is None else f"shape {entry.shape}"
+            raise BundleError(
+                f"{self.folder / WEIGHTS}: {EMBEDDING} should have shape ({vocabulary}, {width}) as {CONFIG} says, "
+                f"but the file has {found}; the two files are of different models."
+            )
+        if self.tokenizer.vocab_size != vocabulary:
+            raise BundleError(
+                f"{self.folder / TOKENIZER} has {self.tokenizer.vocab_size} tokens, but {CONFIG} says vocab_size "
+                f"{vocabulary}; use the tokenizer the model was trained with."
+            )
+        special = self.generation
+        ids = {"pad_id": special.pad_id, "bos_id": special.bos_id, "eos_id": special.eos_id}
+        ids |= {f"roles.{role}": token for role, token in special.roles.items()}
+        for name, token in ids.items():
+            if token not in self.tokenizer.special_ids:
+                raise BundleError(
+                    f"{self.folder / GENERATION}: {name} is {token}, which is no special token of {TOKENIZER}; "
+                    "use the file the model was trained with."
+                )
+        if special.max_source_tokens > self.config.max_length:
+            raise BundleError(
+                f"{self.folder / GENERATION}: max_source_tokens is {special.max_source_tokens}, above the model's "
+                f"max_length of {self.config.max_length}; lower it."
+            )
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The folder's tokenizer, loaded once."""
+        return Tokenizer.load(self.folder / TOKENIZER)
+
+    @cached_property
+    def index(self) -> WeightIndex:
+        """Where each tensor lies in the weights file."""
+        return read_index(self.folder / WEIGHTS)
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """Every tensor as stored (float32 or float16), read-only."""
+        return read_weights(self.folder / WEIGHTS)
+
+    def has(self, *names: str) -> bool:
+        """Whether the folder holds all of these files."""
+        return all((self.folder / name).is_file() for name in names)
+
+    def files(self) -> list[str]:
+        """Names of the regular files in the folder, sorted; hidden ones are not part of a model."""
+        return sorted(p.name for p in self.folder.iterdir() if p.is_file() and not p.name.startswith("."))
+
+    def hashes(self) -> dict[str, str]:
+        """SHA-256 of every file a report vouches for."""
+        return {name: sha256(self.folder / name) for name in self.files() if name not in UNHASHED}
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise BundleError(f"{path} cannot be read ({error.strerror}); check the folder.") from None
+
+
+def save_bundle(
+    folder: Path | str,
+    config: ModelConfig,
+    generation: GenerationConfig,
+    tokenizer: Tokenizer,
+    weights: Mapping[str, np.ndarray],
+    *,
+    half: bool = False,
+    extra: Mapping[str, str | bytes] | None = None,
+    overwrite: bool = False,
+) -> Bundle:
+    """Write a whole model folder in one step. An existing one needs `overwrite` and goes as a whole."""
+    folder = Path(folder)
+    check_target(folder, overwrite=overwrite)
+    dtype = np.float16 if half else np.float32
+    with atomic.replacing_folder(folder) as staging:
+        (staging / CONFIG).write_text(config.to_json(), encoding="utf-8")
+        (staging / GENERATION).write_text(generation.to_json(), encoding="utf-8")
+        tokenizer.save(staging / TOKENIZER)
+        write_weights(staging / WEIGHTS, {name: _stored(name, value, dtype) for name, value in weights.items()})
+        for name, content in (extra or {}).items():
+            (staging / name).write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+        Bundle.open(staging)  # nothing takes the old folder's place unless it opens
+    return Bundle.open(folder)
+
+
+def check_target(folder: Path, *, overwrite: bool) -> None:
+    """Refuse to replace anything but a model folder, and that only when asked."""
+    if not folder.exists() and not folder.is_symlink():
+        return
+    if not folder.is_dir() or folder.is_symlink():
+        raise BundleError(f"{folder} is not a folder of its own; choose another place.")
+    names = {path.name for path in folder.iterdir()}
+    if names and CONFIG not in names:
+        raise BundleError(f"{folder} holds other files than a model's; choose another folder.")
+    if names and not overwrite:
+        raise BundleError(f"{folder} already holds a model; add --overwrite to replace it.")
+
+
+def remove_derived(folder: Path) -> None:
+    """Delete graphs, archives and report: what no longer belongs to the weights."""
+    for name in DERIVED:
+        (folder / name).unlink(missing_ok=True)
+
+
+def copy_bundle(source: Path, target: Path) -> Bundle:
+    """Copy a model folder's files into a new folder."""
+    bundle = Bundle.open(source)
+    with atomic.replacing_folder(target) as staging:
+        for name in bundle.files():
+            shutil.copyfile(source / name, staging / name)
+    return Bundle.open(target)
+
+
+def _stored(name: str, value: np.ndarray, dtype: type[np.floating]) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        stored = value.astype(dtype)
+    if not np.isfinite(stored).all():
+        raise BundleError(f"The weight {name} has values that {dtype.__name__} cannot hold; it was not written.")
+    return stored

@@ -1,0 +1,73 @@
+"""The command line: one subcommand a file in `commands`, one way to fail."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+from tiny_transformer import __version__
+from tiny_transformer.errors import ParityError, TinyTransformerError
+
+COMMANDS = ("init", "info", "train", "evaluate", "generate", "chat")
+DONE, CHECK_FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose complaints are one sentence, like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and where help is; exit 2."""
+        self.exit(WRONG_USAGE, f"error: {message} (see {self.prog} --help)\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser with every subcommand, none of them imported beyond its arguments."""
+    parser = Parser(prog="python -m tiny_transformer", description="Train, inspect and use a small Transformer.")
+    parser.add_argument("--version", action="version", version=f"tiny-transformer {__version__}")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
+    for name in COMMANDS:
+        module = import_module(f"tiny_transformer.commands.{name}")
+        summary = module.__doc__.splitlines()[0].removeprefix(f"`{name}`: ")
+        command = subparsers.add_parser(
+            name,
+            help=summary,
+            description=summary,
+            epilog=f"example:\n  {module.EXAMPLE}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code is 0 done, 1 a check failed, 2 wrong usage."""
+    return guarded(build_parser(), arguments)
+
+
+def guarded(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:
+    """Parse, run, and turn every failure a user can cause into one sentence on stderr."""
+    options = parser.parse_args(arguments)
+    try:
+        code = options.run(options)
+        sys.stdout.flush()
+        return DONE if code is None else int(code)
+    except ParityError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return CHECK_FAILED
+    except TinyTransformerError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return WRONG_USAGE
+    except BrokenPipeError:
+        # The reader went away (`| head`). Python would complain again while closing stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        print(f"error: {place}{error.strerror or error}; check the path and the disk.", file=sys.stderr)
+        return WRONG_USAGE

@@ -1,0 +1,13 @@
+"""`evaluate`: (under construction)."""
+
+import argparse
+
+EXAMPLE = "python -m tiny_transformer evaluate checkpoints/translate"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options."""
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run."""

@@ -1,0 +1,13 @@
+"""`info`: (under construction)."""
+
+import argparse
+
+EXAMPLE = "python -m tiny_transformer info checkpoints/translate"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options."""
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run."""

@@ -1,0 +1,233 @@
+"""The two values that describe a model: its shape (`ModelConfig`) and its use (`GenerationConfig`)."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Self, get_args, get_origin, get_type_hints
+
+from tiny_transformer.errors import ConfigError
+
+ARCHITECTURES = ("encoder-decoder", "decoder-only")
+NORMS = ("pre", "post")
+ACTIVATIONS = ("relu", "gelu")
+POSITIONS = ("sinusoidal", "learned", "rotary", "none")
+TASKS = ("translate", "chat", "complete")
+
+# Far above anything this project trains; they only stop a hostile file from asking for the
+# memory of a data centre.
+MAX_WIDTH = 65_536
+MAX_LAYERS = 1_024
+MAX_VOCABULARY = 4_194_304
+MAX_CONTEXT = 1_048_576
+
+
+class _JsonConfig:
+    """Strict reading and writing of a frozen dataclass as a JSON object."""
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], *, where: str = "the config") -> Self:
+        """Build from a mapping that has exactly the keys of this class."""
+        known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
+        unknown = sorted(set(values) - set(known))
+        missing = [name for name in known if name not in values]
+        if unknown:
+            raise ConfigError(
+                f"{where} has unknown keys {', '.join(unknown)}; remove them (known: {', '.join(known)})."
+            )
+        if missing:
+            raise ConfigError(f"{where} lacks the keys {', '.join(missing)}; add them.")
+        types = get_type_hints(cls)
+        converted = {name: _checked(name, values[name], types[name], where) for name in known}
+        try:
+            return cls(**converted)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read a JSON file strictly; every fault names the file."""
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ConfigError(f"{path} does not exist; a model folder needs it.") from None
+        except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
+            raise ConfigError(f"{path} is not readable JSON ({error}); restore it from its source.") from None
+        if not isinstance(values, dict):
+            raise ConfigError(f"{path} holds a {type(values).__name__}, not a JSON object; restore it.")
+        return cls.from_dict(values, where=str(path))
+
+    def to_dict(self) -> dict[str, Any]:
+        """A plain dict with every field, in the order of declaration."""
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
+
+    def to_json(self) -> str:
+        """The text of the JSON file, one field a line."""
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n"
+
+    def with_changes(self, **changes: Any) -> Self:
+        """A copy with some fields replaced, checked again."""
+        return replace(self, **changes)  # type: ignore[type-var]
+
+
+def _checked(name: str, value: Any, wanted: Any, where: str) -> Any:
+    """The value as the annotated type, or a ConfigError that names key and type."""
+    origin = get_origin(wanted)
+    if origin is tuple:
+        if isinstance(value, list | tuple):
+            return tuple(_checked(name, item, get_args(wanted)[0], where) for item in value)
+        kind = "list"
+    elif origin is dict:
+        if isinstance(value, Mapping):
+            inner = get_args(wanted)[1]
+            return {str(key): _checked(f"{name}.{key}", item, inner, where) for key, item in value.items()}
+        kind = "object"
+    else:
+        if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        # bool is an int in Python; a config that says `"d_model": true` is still wrong.
+        if isinstance(value, wanted) and not (wanted is int and isinstance(value, bool)):
+            return value
+        kind = wanted.__name__
+    raise ConfigError(f"{where}: {name} must be a {kind}, not {value!r}; correct it.")
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ConfigError(message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(_JsonConfig):
+    """The shape of a Transformer. Together with the weights it is the whole model."""
+
+    architecture: str = "encoder-decoder"
+    vocab_size: int = 8_000  # one joint vocabulary for every language of the model
+    d_model: int = 256  # width of the residual stream
+    n_heads: int = 4  # head width = d_model / n_heads, a multiple of 8 for the fused kernels
+    n_encoder_layers: int = 4  # 0 for decoder-only
+    n_decoder_layers: int = 4
+    d_ff: int = 1_024  # inner width of the feed-forward; four times d_model in the paper
+    max_length: int = 256  # longest source, and longest target
+    dropout: float = 0.1
+    bias: bool = True  # of linear layers and layer norms; GPT-2 has it, newer models drop it
+    norm: str = "pre"  # "post" as in the 2017 paper; "pre" trains without tricks
+    activation: str = "relu"  # "relu" in the paper; "gelu" (tanh form) in GPT-2
+    positions: str = "sinusoidal"
+    residual: bool = True  # False removes every x + f(x): an ablation, not a way to train well
+    tie_embeddings: bool = True  # output layer = transposed embedding, section 3.4 of the paper
+    scale_embeddings: bool = True  # multiply embeddings by √d_model: the paper does, GPT-2 does not
+
+    def __post_init__(self) -> None:
+        _one_of("architecture", self.architecture, ARCHITECTURES)
+        _one_of("norm", self.norm, NORMS)
+        _one_of("activation", self.activation, ACTIVATIONS)
+        _one_of("positions", self.positions, POSITIONS)
+        _within("vocab_size", self.vocab_size, 1, MAX_VOCABULARY)
+        _within("d_model", self.d_model, 1, MAX_WIDTH)
+        _within("n_heads", self.n_heads, 1, MAX_WIDTH)
+        _within("d_ff", self.d_ff, 1, MAX_WIDTH)
+        _within("max_length", self.max_length, 1, MAX_CONTEXT)
+        _within("n_decoder_layers", self.n_decoder_layers, 1, MAX_LAYERS)
+        _require(
+            math.isfinite(self.dropout) and 0.0 <= self.dropout < 1.0,
+            f"dropout is {self.dropout}; choose a value from 0 up to, not including, 1.",
+        )
+        if self.architecture == "decoder-only":
+            _require(
+                self.n_encoder_layers == 0,
+                f"n_encoder_layers is {self.n_encoder_layers}, but a decoder-only model has no encoder; set it to 0.",
+            )
+        else:
+            _within("n_encoder_layers", self.n_encoder_layers, 1, MAX_LAYERS)
+        if self.positions == "sinusoidal":
+            _require(
+                self.d_model % 2 == 0,
+                f"d_model is {self.d_model}, but sinusoidal positions pair a sine with a cosine; make it even.",
+            )
+        _require(
+            self.d_model % self.n_heads == 0,
+            f"n_heads is {self.n_heads}, which does not divide d_model {self.d_model}; choose a divisor.",
+        )
+        _require(
+            self.d_head % 8 == 0,
+            f"d_model {self.d_model} over n_heads {self.n_heads} gives heads of width {self.d_head}; "
+            "make it a multiple of 8, as the fused attention kernels need.",
+        )
+
+    @property
+    def d_head(self) -> int:
+        """Width of one attention head."""
+        return self.d_model // self.n_heads
+
+    @property
+    def is_encoder_decoder(self) -> bool:
+        """Whether the model reads a source through an encoder."""
+        return self.architecture == "encoder-decoder"
+
+    @classmethod
+    def gpt(cls, **values: Any) -> Self:
+        """A decoder-only config with GPT's choices as defaults."""
+        defaults: dict[str, Any] = {
+            "architecture": "decoder-only",
+            "n_encoder_layers": 0,
+            "activation": "gelu",
+            "positions": "learned",
+            "scale_embeddings": False,
+        }
+        return cls(**(defaults | values))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationConfig(_JsonConfig):
+    """What a model is for and how text is made with it, unless the caller says otherwise."""
+
+    task: str = "translate"
+    pad_id: int = 0
+    bos_id: int = 1  # first token of every target, and of every plain text
+    eos_id: int = 2  # ends a source, a target, a turn
+    roles: dict[str, int] = field(default_factory=dict)  # chat: role name → the token that opens its turn
+    source_languages: tuple[str, ...] = ()  # ISO 639-1; for the card and the page
+    target_language: str = ""
+    length_penalty: float = 1.0  # beam score = sum of log-probabilities / length ** penalty
+    repetition_penalty: float = 1.0  # 1 = none
+    max_source_tokens: int = 256
+    max_new_tokens: int = 128
+
+    def __post_init__(self) -> None:
+        _one_of("task", self.task, TASKS)
+        for name in ("pad_id", "bos_id", "eos_id"):
+            _within(name, getattr(self, name), 0, MAX_VOCABULARY)
+        for role, token in self.roles.items():
+            _within(f"roles.{role}", token, 0, MAX_VOCABULARY)
+        _require(
+            self.task != "chat" or {"user", "assistant"} <= set(self.roles),
+            "roles must name the tokens of user and assistant for a chat model; add them.",
+        )
+        _require(
+            math.isfinite(self.length_penalty) and 0.0 <= self.length_penalty <= 10.0,
+            f"length_penalty is {self.length_penalty}; choose a value from 0 to 10.",
+        )
+        _require(
+            math.isfinite(self.repetition_penalty) and 0.0 < self.repetition_penalty <= 10.0,
+            f"repetition_penalty is {self.repetition_penalty}; choose a value above 0, up to 10.",
+        )
+        _within("max_source_tokens", self.max_source_tokens, 1, MAX_CONTEXT)
+        _within("max_new_tokens", self.max_new_tokens, 1, MAX_CONTEXT)
+
+
+def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
+    _require(value in choices, f"{name} is {value!r}; choose one of {', '.join(choices)}.")
+
+
+def _within(name: str, value: int, low: int, high: int) -> None:
+    _require(low <= value <= high, f"{name} is {value}; choose a whole number from {low} to {high}.")
+
+
+def defaults_of(cls: type[_JsonConfig]) -> dict[str, Any]:
+    """Field name → default value of a config class."""
+    found: dict[str, Any] = {}
+    for f in fields(cls):  # type: ignore[arg-type]
+        found[f.name] = f.default_factory() if f.default_factory is not MISSING else f.default
+    return found

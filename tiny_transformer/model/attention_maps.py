@@ -1,0 +1,66 @@
+"""The weights of every layer and head, read out while the model runs its ordinary path.
+
+Shapes: L layers, B batch, H heads, S source, T target.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from tiny_transformer.model.attention import CrossAttention, SelfAttention, View, plain_attention
+from tiny_transformer.model.transformer import DecoderOnly, EncoderDecoder
+
+
+class AttentionMaps(NamedTuple):
+    """Attention weights; each row sums to 1. A decoder-only model has the second alone."""
+
+    encoder: Tensor | None  # L B H S S
+    decoder: Tensor  # L B H T T
+    cross: Tensor | None  # L B H T S
+
+
+@torch.no_grad()
+def attention_maps(
+    model: DecoderOnly | EncoderDecoder,
+    target: Tensor,
+    source: Tensor | None = None,
+    source_mask: Tensor | None = None,
+) -> AttentionMaps:
+    """Run the model once and keep the weights its attention parts use."""
+    found: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
+
+    def keep_self(module: SelfAttention, args: tuple[Tensor, View, None, None], _: object) -> None:
+        x, view = args[0], args[1]
+        causal = module.causal and view.visible is None
+        weights = plain_attention(*module.project(x, view.rotation), view.visible, causal)[1]
+        found["decoder" if module.causal else "encoder"].append(weights)
+
+    def keep_cross(module: CrossAttention, args: tuple[Tensor, Tensor, Tensor, Tensor], _: object) -> None:
+        x, key, value, visible = args
+        found["cross"].append(plain_attention(module.project(x), key, value, visible, False)[1])
+
+    hooks = [
+        module.register_forward_hook(keep_self if isinstance(module, SelfAttention) else keep_cross)
+        for module in model.modules()
+        if isinstance(module, SelfAttention | CrossAttention)
+    ]
+    try:
+        _run(model, target, source, source_mask)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return AttentionMaps(
+        encoder=torch.stack(found["encoder"]) if found["encoder"] else None,
+        decoder=torch.stack(found["decoder"]),
+        cross=torch.stack(found["cross"]) if found["cross"] else None,
+    )
+
+
+def _run(model: nn.Module, target: Tensor, source: Tensor | None, source_mask: Tensor | None) -> None:
+    if not isinstance(model, EncoderDecoder):
+        model(target)
+        return
+    if source is None:
+        raise ValueError("An encoder-decoder model needs a source.")
+    model(source, torch.ones_like(source, dtype=torch.bool) if source_mask is None else source_mask, target)

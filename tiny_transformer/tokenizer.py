@@ -1,0 +1,222 @@
+"""Byte-level BPE over Hugging Face `tokenizers`, the chat format, and decoding as tokens arrive."""
+
+import codecs
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TypedDict
+
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from tiny_transformer.errors import InputError, TokenizerError
+
+PAD, BOS, EOS = "<pad>", "<bos>", "<eos>"
+ROLES = {"user": "<user>", "assistant": "<assistant>", "system": "<system>"}
+SPECIAL_TOKENS = (PAD, BOS, EOS, *ROLES.values())
+_MAX_FILE_BYTES = 64 * 1024 * 1024
+
+
+class Message(TypedDict):
+    """One turn of a dialogue: who speaks ("user", "assistant" or "system"), and what."""
+
+    role: str
+    content: str
+
+
+class Tokenizer:
+    """Text to ids and back. Special tokens are ids only: no text can produce them."""
+
+    def __init__(self, backend: tokenizers.Tokenizer, *, where: str = "the tokenizer") -> None:
+        missing = [token for token in SPECIAL_TOKENS if backend.token_to_id(token) is None]
+        if missing:
+            raise TokenizerError(f"{where} lacks the special tokens {', '.join(missing)}; train it with this project.")
+        # Not kept in tokenizer.json: without it the text "<eos>" would end a sentence.
+        backend.encode_special_tokens = True
+        backend.no_truncation()
+        backend.no_padding()
+        self._backend = backend
+        self.pad_id, self.bos_id, self.eos_id = (self._special(token) for token in (PAD, BOS, EOS))
+        self.roles = {role: self._special(token) for role, token in ROLES.items()}
+        self.special_ids = frozenset(self._special(token) for token in SPECIAL_TOKENS)
+
+    def _special(self, token: str) -> int:
+        return int(self._backend.token_to_id(token))
+
+    @classmethod
+    def load(cls, path: Path) -> "Tokenizer":
+        """Read `tokenizer.json`; every fault names the file."""
+        try:
+            if path.stat().st_size > _MAX_FILE_BYTES:
+                raise TokenizerError(f"{path} is larger than {_MAX_FILE_BYTES} bytes; it is not a tokenizer of ours.")
+            backend = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise TokenizerError(f"{path} does not exist; a model folder needs it.") from None
+        except TokenizerError:
+            raise
+        except Exception as error:  # the Rust library raises plain Exception
+            raise TokenizerError(f"{path} is not a tokenizer file ({error}); restore it from its source.") from None
+        return cls(backend, where=str(path))
+
+    @classmethod
+    def train(cls, texts: Iterable[str], vocab_size: int, *, show_progress: bool = True) -> "Tokenizer":
+        """Learn a byte-level BPE vocabulary, joint for whatever languages the texts are in."""
+        smallest = len(SPECIAL_TOKENS) + 256
+        if vocab_size < smallest:
+            raise TokenizerError(f"vocab_size is {vocab_size}; 256 bytes and the special tokens need {smallest}.")
+        backend = _byte_level(models.BPE())
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocab_size,
+            special_tokens=list(SPECIAL_TOKENS),
+            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+            show_progress=show_progress,
+        )
+        backend.train_from_iterator((_without_surrogates(text) for text in texts), trainer)
+        return cls(backend)
+
+    @classmethod
+    def train_from_files(cls, paths: Sequence[Path], vocab_size: int, *, show_progress: bool = True) -> "Tokenizer":
+        """Learn from UTF-8 text files, a line at a time."""
+        return cls.train(_lines(paths), vocab_size, show_progress=show_progress)
+
+    @classmethod
+    def synthetic(cls, vocab_size: int) -> "Tokenizer":
+        """A tokenizer of any size without training data: bytes, then pairs of bytes in a fixed order."""
+        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+        smallest, largest = len(SPECIAL_TOKENS) + 256, len(SPECIAL_TOKENS) + 256 + 256 * 256
+        if not smallest <= vocab_size <= largest:
+            raise TokenizerError(f"vocab_size is {vocab_size}; without training data choose {smallest} to {largest}.")
+        tokens = [*SPECIAL_TOKENS, *alphabet]
+        n_pairs = vocab_size - len(tokens)
+        pairs = [(a, b) for a in alphabet for b in alphabet][:n_pairs]
+        tokens += [a + b for a, b in pairs]
+        backend = _byte_level(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=pairs))
+        backend.add_special_tokens(list(SPECIAL_TOKENS))
+        return cls(backend)
+
+    def save(self, path: Path) -> None:
+        """Write `tokenizer.json`, readable by any tokenizers client."""
+        path.write_text(self.to_json(), encoding="utf-8")
+
+    def to_json(self) -> str:
+        """The text of `tokenizer.json`."""
+        return json.dumps(json.loads(self._backend.to_str()), indent=1, ensure_ascii=False) + "\n"
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids, special tokens included."""
+        return int(self._backend.get_vocab_size())
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text; whatever the text says, none of them is a special token."""
+        return list(self._backend.encode(_utf8(text), add_special_tokens=False).ids)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of many texts, in parallel."""
+        checked = [_utf8(text) for text in texts]
+        return [list(found.ids) for found in self._backend.encode_batch(checked, add_special_tokens=False)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids; special tokens vanish, bytes that are not UTF-8 become U+FFFD."""
+        return b"".join(self.token_bytes(i) for i in ids).decode("utf-8", errors="replace")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes one token stands for; empty for a special token."""
+        if not 0 <= token_id < len(self._bytes):
+            raise InputError(f"token id {token_id} is outside the vocabulary of {len(self._bytes)}; check the ids.")
+        return self._bytes[token_id]
+
+    @cached_property
+    def _bytes(self) -> list[bytes]:
+        byte_of = {character: byte for byte, character in enumerate(_byte_characters())}
+        table = [b""] * self.vocab_size
+        for token, token_id in self._backend.get_vocab(with_added_tokens=True).items():
+            if token_id not in self.special_ids:
+                try:
+                    table[token_id] = bytes(byte_of[character] for character in token)
+                except (KeyError, IndexError):
+                    raise TokenizerError(f"token {token!r} is not byte-level; train the tokenizer again.") from None
+        return table
+
+    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
+        """A dialogue as `<role> text <eos>` a turn, ending with `<assistant>`: the model's to go on."""
+        turns = [self.encode_turn(message) for message in messages]
+        return [token for turn in turns for token in turn] + [self.roles["assistant"]]
+
+    def encode_turn(self, message: Message) -> list[int]:
+        """One turn: the role's token, the text, the end."""
+        role, content = message_parts(message)
+        return [self.roles[role], *self.encode(content), self.eos_id]
+
+    def incremental_decoder(self) -> "IncrementalDecoder":
+        """A decoder for tokens that arrive one at a time."""
+        return IncrementalDecoder(self)
+
+
+class IncrementalDecoder:
+    """Joins tokens into text as they come and never emits part of a character."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def push(self, token_id: int) -> str:
+        """The text this token completes; empty while a character is unfinished."""
+        return self._utf8.decode(self._tokenizer.token_bytes(token_id))
+
+    def finish(self) -> str:
+        """What is left at the end: U+FFFD if a character was never finished."""
+        return self._utf8.decode(b"", final=True)
+
+
+def message_parts(message: object) -> tuple[str, str]:
+    """Role and content of one turn, checked: a dialogue comes from outside."""
+    if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
+        raise InputError('A message must be {"role": ..., "content": ...}; correct the history.')
+    role, content = message["role"], message["content"]
+    if role not in ROLES:
+        raise InputError(f"The role {role!r} is unknown; choose one of {', '.join(ROLES)}.")
+    if not isinstance(content, str):
+        raise InputError(f"The content of a message must be text, not {type(content).__name__}; correct the history.")
+    return role, content
+
+
+def _byte_level(model: models.BPE) -> tokenizers.Tokenizer:
+    backend = tokenizers.Tokenizer(model)
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+def _byte_characters() -> list[str]:
+    """The printable stand-in of each byte in byte-level BPE, by byte value."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    stand_in = iter(range(0x100, 0x200))
+    return [chr(byte) if byte in printable else chr(next(stand_in)) for byte in range(256)]
+
+
+def _utf8(text: str) -> str:
+    """The text itself; a lone surrogate is no character and has no bytes."""
+    if not isinstance(text, str):
+        raise InputError(f"Expected text, not {type(text).__name__}; pass a string.")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"The text holds a lone surrogate (U+{ord(text[error.start]):04X}) at character {error.start}; remove it."
+        ) from None
+    return text
+
+
+def _without_surrogates(text: str) -> str:
+    return text.encode("utf-8", errors="replace").decode("utf-8")
+
+
+def _lines(paths: Sequence[Path]) -> Iterator[str]:
+    for path in paths:
+        try:
+            with path.open(encoding="utf-8", errors="replace") as file:
+                yield from file
+        except OSError as error:
+            raise TokenizerError(f"{path} cannot be read ({error.strerror}); check the path.") from None
