@@ -4,7 +4,7 @@ Shapes: B batch, T queries, S keys, H heads, D model width, K head width (D = H 
 """
 
 import math
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -52,8 +52,8 @@ class View(NamedTuple):
 class SelfAttention(nn.Module):
     """Every position looks at its own sequence; with `causal`, only at itself and the past."""
 
-    rotary: torch.jit.Final[bool]
-    causal: torch.jit.Final[bool]
+    rotary: Final[bool]
+    causal: Final[bool]
 
     def __init__(self, d_model: int, n_heads: int, dropout: float, bias: bool, rotary: bool, causal: bool) -> None:
         super().__init__()

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from tiny_transformer.model.attention import CrossAttention, SelfAttention, View, plain_attention
 from tiny_transformer.model.transformer import DecoderOnly, EncoderDecoder
@@ -30,19 +31,21 @@ def attention_maps(
     """Run the model once and keep the weights its attention parts use."""
     found: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
 
-    def keep_self(module: SelfAttention, args: tuple[Tensor, View, None, None], _: object) -> None:
-        x, view = args[0], args[1]
-        causal = module.causal and view.visible is None
-        weights = plain_attention(*module.project(x, view.rotation), view.visible, causal)[1]
-        found["decoder" if module.causal else "encoder"].append(weights)
+    def watch(stack: str, module: SelfAttention | CrossAttention) -> RemovableHandle:
+        def keep_self(module: SelfAttention, args: tuple[Tensor, View, None, None], _: object) -> None:
+            x, view = args[0], args[1]
+            causal = module.causal and view.visible is None
+            found[stack].append(plain_attention(*module.project(x, view.rotation), view.visible, causal)[1])
 
-    def keep_cross(module: CrossAttention, args: tuple[Tensor, Tensor, Tensor, Tensor], _: object) -> None:
-        x, key, value, visible = args
-        found["cross"].append(plain_attention(module.project(x), key, value, visible, False)[1])
+        def keep_cross(module: CrossAttention, args: tuple[Tensor, Tensor, Tensor, Tensor], _: object) -> None:
+            x, key, value, visible = args
+            found["cross"].append(plain_attention(module.project(x), key, value, visible, False)[1])
+
+        return module.register_forward_hook(keep_self if isinstance(module, SelfAttention) else keep_cross)
 
     hooks = [
-        module.register_forward_hook(keep_self if isinstance(module, SelfAttention) else keep_cross)
-        for module in model.modules()
+        watch(name.split(".")[0], module)
+        for name, module in model.named_modules()
         if isinstance(module, SelfAttention | CrossAttention)
     ]
     try:

@@ -4,6 +4,7 @@ Shapes: B batch, T positions, D model width, V vocabulary, K head width.
 """
 
 import math
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +17,8 @@ from tiny_transformer.model.positions import rotary_table, sinusoidal_table
 class Embedding(nn.Module):
     """Token embedding × √D, plus the position's vector; dropout once, on the sum."""
 
-    added: torch.jit.Final[bool]
-    tied: torch.jit.Final[bool]
+    added: Final[bool]
+    tied: Final[bool]
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -51,7 +52,8 @@ class Embedding(nn.Module):
 class Rotation(nn.Module):
     """The rows of the rotary table for given positions; an empty tensor where nothing rotates."""
 
-    rotary: torch.jit.Final[bool]
+    rotary: Final[bool]
+    table: Tensor  # L K
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()

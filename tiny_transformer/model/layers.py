@@ -3,7 +3,8 @@
 Shapes: B batch, T positions, S source, D model width, F inner width of the feed-forward.
 """
 
-import torch
+from typing import Final
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -14,7 +15,7 @@ from tiny_transformer.model.attention import CrossAttention, SelfAttention, View
 class FeedForward(nn.Module):
     """The same two-layer network at every position: widen, bend, narrow (paper, section 3.3)."""
 
-    gelu: torch.jit.Final[bool]
+    gelu: Final[bool]
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -36,8 +37,8 @@ class Sublayer(nn.Module):
     normalised, so that the residual stream runs untouched from the embedding to the top.
     """
 
-    pre: torch.jit.Final[bool]
-    residual: torch.jit.Final[bool]
+    pre: Final[bool]
+    residual: Final[bool]
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -78,7 +79,7 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     """Causal self-attention, attention over the encoder's memory where there is one, feed-forward."""
 
-    cross: torch.jit.Final[bool]
+    cross: Final[bool]
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()

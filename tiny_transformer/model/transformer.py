@@ -5,7 +5,7 @@ V vocabulary. Sequences are padded on the right; a causal query never sees what 
 so padding of the target needs no mask at real positions.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -43,7 +43,7 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """A stack of layers that write the target from left to right."""
 
-    cross: torch.jit.Final[bool]
+    cross: Final[bool]
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()

@@ -1,0 +1,156 @@
+"""What is compared: shapes that find off-by-one faults, and every path a token can take.
+
+Shapes: B batch, T target, S source, V vocabulary.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tiny_transformer.backends.base import Backend, Batch
+from tiny_transformer.config import ModelConfig
+
+BATCHES = (1, 3)
+LENGTHS = (1, 2, 7)  # and the maximum
+N_STEPS = 4
+
+
+@dataclass(frozen=True)
+class TensorCase:
+    """One batch and the path it takes through a backend."""
+
+    kind: str
+    name: str
+    target: Batch
+    source: Batch | None
+    n_steps: int = 0  # of each row, the last tokens that come as steps on a cache
+
+    def run(self, backend: Backend) -> list[np.ndarray]:
+        """The arrays two backends must agree on, at real positions only."""
+        return _PATHS[self.kind](backend, self)
+
+
+def tensor_cases(config: ModelConfig, *, seed: int = 0) -> list[TensorCase]:
+    """The grid from an empty past, ragged rows, steps, chunks, reordered rows, and attention maps."""
+    rng = np.random.default_rng(seed)
+    return [*_grid(config, rng), *_ragged(config, rng), *_cached(config, rng)]
+
+
+def _grid(config: ModelConfig, rng: np.random.Generator) -> Iterator[TensorCase]:
+    lengths = [*(n for n in LENGTHS if n < config.max_length), config.max_length]
+    for n_rows in BATCHES:
+        for n_source in lengths if config.is_encoder_decoder else [0]:
+            for n_target in lengths:
+                source = _batch(rng, config, [n_source] * n_rows) if n_source else None
+                name = f"batch {n_rows}" + (f", source {n_source}" if n_source else "") + f", target {n_target}"
+                yield TensorCase("full", name, _batch(rng, config, [n_target] * n_rows), source)
+
+
+def _ragged(config: ModelConfig, rng: np.random.Generator) -> Iterator[TensorCase]:
+    sources, targets = _lengths(config, (1, 5, 12, 3)), _lengths(config, (6, 1, 3, 9))
+    yield _case("full", "ragged padding", config, rng, targets, sources)
+    yield _case("attention", "attention maps, ragged padding", config, rng, targets, sources)
+
+
+def _cached(config: ModelConfig, rng: np.random.Generator) -> Iterator[TensorCase]:
+    """Rows long enough that something is left as the prefix; too small a model has fewer steps."""
+    n_steps = min(N_STEPS, config.max_length - 1)
+    if n_steps == 0:
+        return
+    one, three = [n_steps + 3], [n_steps + 1, n_steps + 6, n_steps + 2]
+    for n_rows, lengths in ((1, one), (3, three)):
+        name = f"batch {n_rows}, one token at a time on a cache"
+        yield _case("cached", name, config, rng, lengths, (4, 9, 1)[:n_rows], n_steps)
+    yield _case("chunk", "batch 1, several tokens on a cache", config, rng, one, (5,), n_steps)
+    yield _case("reorder", "rows repeated and dropped, then steps", config, rng, three, (4, 9, 1), n_steps)
+
+
+def _case(
+    kind: str,
+    name: str,
+    config: ModelConfig,
+    rng: np.random.Generator,
+    targets: Sequence[int],
+    sources: Sequence[int],
+    n_steps: int = 0,
+) -> TensorCase:
+    source = _batch(rng, config, _lengths(config, sources)) if config.is_encoder_decoder else None
+    return TensorCase(kind, name, _batch(rng, config, _lengths(config, targets)), source, n_steps)
+
+
+def _lengths(config: ModelConfig, wanted: Sequence[int]) -> list[int]:
+    return [min(n, config.max_length) for n in wanted]
+
+
+def _batch(rng: np.random.Generator, config: ModelConfig, lengths: Sequence[int]) -> Batch:
+    return Batch.of([rng.integers(0, config.vocab_size, n).tolist() for n in lengths])
+
+
+def _full(backend: Backend, case: TensorCase) -> list[np.ndarray]:
+    return [backend.logits(case.target, case.source)[case.target.mask]]  # N V
+
+
+def _prefix(case: TensorCase) -> Batch:
+    """Each row without its last n_steps tokens."""
+    rows = [row[: length - case.n_steps].tolist() for row, length in _rows(case)]
+    return Batch.of(rows)
+
+
+def _tail(case: TensorCase) -> np.ndarray:
+    """Each row's last n_steps tokens, (B, n_steps)."""
+    return np.stack([row[length - case.n_steps : length] for row, length in _rows(case)])
+
+
+def _rows(case: TensorCase) -> list[tuple[np.ndarray, int]]:
+    return list(zip(case.target.ids, case.target.lengths.tolist(), strict=True))
+
+
+def _steps(backend: Backend, case: TensorCase) -> list[np.ndarray]:
+    logits, state = backend.start(_prefix(case), case.source, int(case.target.lengths.max()))
+    found = [logits]
+    for column in _tail(case).T:
+        logits, state = backend.step(column[:, None], state)
+        found.append(logits)
+    return found  # each B V
+
+
+def _chunk(backend: Backend, case: TensorCase) -> list[np.ndarray]:
+    logits, state = backend.start(_prefix(case), case.source, int(case.target.lengths.max()))
+    return [logits, backend.step(_tail(case), state)[0]]
+
+
+def _reorder(backend: Backend, case: TensorCase) -> list[np.ndarray]:
+    rows = np.array([2, 0, 2, 2])  # row 1 dropped, row 2 three times
+    _, state = backend.start(_prefix(case), case.source, int(case.target.lengths.max()))
+    state = backend.reorder(state, rows)
+    found = []
+    for column in _tail(case)[rows].T:
+        logits, state = backend.step(column[:, None], state)
+        found.append(logits)
+    return found
+
+
+def _attention(backend: Backend, case: TensorCase) -> list[np.ndarray]:
+    maps = backend.attention(case.target, case.source)
+    target_mask = case.target.mask
+    found = [_real_queries(maps.decoder, target_mask)]
+    if case.source is not None and maps.encoder is not None and maps.cross is not None:
+        found += [_real_queries(maps.encoder, case.source.mask), _real_queries(maps.cross, target_mask)]
+    return found
+
+
+def _real_queries(maps: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """The rows of attention maps (L B H T S) whose query is a real token."""
+    return maps.transpose(1, 3, 0, 2, 4)[mask]  # N L H S
+
+
+_PATHS = {"full": _full, "cached": _steps, "chunk": _chunk, "reorder": _reorder, "attention": _attention}
+
+
+def full_of_cached(backend: Backend, case: TensorCase) -> list[np.ndarray]:
+    """What a cached case must equal when the whole target is read at once."""
+    logits = backend.logits(case.target, case.source)  # B T V
+    ends = case.target.lengths - 1
+    rows = np.arange(len(ends))
+    return [logits[rows, ends - n] for n in range(case.n_steps, -1, -1)]

@@ -1,0 +1,174 @@
+"""Comparison on generated text: greedy and beam ids, and for 8-bit the task itself."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tiny_transformer.backends.base import Backend, Batch
+from tiny_transformer.bundle import EVALUATION, Bundle
+from tiny_transformer.generation import Generated, GenerationOptions, generate_ids
+from tiny_transformer.parity.examples import Example, evaluation_examples, non_ascii_examples
+from tiny_transformer.parity.report import CaseResult, finite
+
+N_GREEDY, N_BEAM, BEAMS = 200, 40, 4
+BATCH = 25
+MAX_NEW_TOKENS = 64
+# How much of the task's figure 8-bit may lose: BLEU points, and percentage points of right answers.
+MAX_BLEU_LOSS, MAX_ACCURACY_LOSS = 0.3, 0.5
+
+
+def text_results(
+    bundle: Bundle,
+    reference: Backend,
+    candidate: Backend,
+    tolerance: float,
+    *,
+    by_task: bool,
+    progress: Callable[[str], None],
+) -> list[CaseResult]:
+    """Ids must be equal (or tied); a backend judged by its task must do it about as well."""
+    examples = evaluation_examples(bundle)
+    if by_task:
+        progress(f"{candidate.name}: task")
+        return [_task(bundle, reference, candidate, examples)]
+    foreign = non_ascii_examples(bundle)
+    results = []
+    for name, chosen, beams in (
+        (f"greedy ids, {EVALUATION}", examples[:N_GREEDY], 1),
+        (f"beam ids, {EVALUATION}", examples[:N_BEAM], BEAMS),
+        ("greedy ids, text that is not ASCII", foreign, 1),
+        ("beam ids, text that is not ASCII", foreign, BEAMS),
+    ):
+        if chosen:
+            progress(f"{candidate.name}: {name}")
+            results.append(_same_ids(bundle, reference, candidate, name, chosen, beams, tolerance))
+    return results
+
+
+def _generate(bundle: Bundle, backend: Backend, examples: Sequence[Example], num_beams: int) -> list[Generated]:
+    special = bundle.generation
+    options = GenerationOptions(
+        max_new_tokens=min(MAX_NEW_TOKENS, special.max_new_tokens),
+        num_beams=num_beams,
+        length_penalty=special.length_penalty,
+        repetition_penalty=special.repetition_penalty,
+    )
+    found: list[Generated] = []
+    for start in range(0, len(examples), BATCH):
+        prompts = [example.prompt for example in examples[start : start + BATCH]]
+        sources = [p.source for p in prompts if p.source is not None]
+        found += generate_ids(
+            backend,
+            [p.prefix for p in prompts],
+            sources or None,
+            options,
+            eos_id=special.eos_id,
+            pad_id=special.pad_id,
+        )
+    return found
+
+
+def _same_ids(
+    bundle: Bundle,
+    reference: Backend,
+    candidate: Backend,
+    name: str,
+    examples: Sequence[Example],
+    num_beams: int,
+    tolerance: float,
+) -> CaseResult:
+    expected = _generate(bundle, reference, examples, num_beams)
+    found = _generate(bundle, candidate, examples, num_beams)
+    n_equal, ties, detail, largest = 0, 0, "", 0.0
+    for i, (example, a, b) in enumerate(zip(examples, expected, found, strict=True)):
+        if a.ids == b.ids and a.finish_reason == b.finish_reason:
+            n_equal += 1
+            continue
+        gap = _gap(bundle, reference, example, a, b, greedy=num_beams == 1)
+        largest = max(largest, gap)
+        if gap <= 2 * tolerance:
+            ties += 1
+        elif not detail:
+            detail = f"text {i} differs from token {_first_difference(a.ids, b.ids)} on, with a gap of {gap:.3g}"
+    return CaseResult(
+        candidate=candidate.name,
+        kind="greedy" if num_beams == 1 else "beam",
+        name=name,
+        passed=not detail,
+        max_absolute=finite(largest),
+        argmax_agreement=round(n_equal / len(examples), 6),
+        tolerance=tolerance,
+        detail=detail or (f"{len(examples)} texts equal" if not ties else f"{n_equal} texts equal, {ties} tied"),
+    )
+
+
+def _gap(bundle: Bundle, reference: Backend, example: Example, a: Generated, b: Generated, *, greedy: bool) -> float:
+    """How clearly the reference prefers its own choice: the logit gap, or for beams the score gap."""
+    eos = bundle.generation.eos_id
+    rows = [_closed(a, eos), _closed(b, eos)]
+    prefix = list(example.prompt.prefix)
+    logits = [_row_logits(reference, example, prefix + row)[len(prefix) - 1 :] for row in rows]
+    if greedy:
+        place = _first_difference(*rows)
+        if place == min(map(len, rows)):
+            return math.inf  # one is the beginning of the other: no choice between tokens explains that
+        return float(abs(logits[0][place, rows[0][place]] - logits[0][place, rows[1][place]]))
+    penalty = bundle.generation.length_penalty
+    scores = [_score(found, row) / max(len(row), 1) ** penalty for found, row in zip(logits, rows, strict=True)]
+    return max(0.0, scores[0] - scores[1])
+
+
+def _first_difference(a: Sequence[int], b: Sequence[int]) -> int:
+    """The first place where two rows differ; the shorter length where one begins the other."""
+    return next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def _closed(generated: Generated, eos: int) -> list[int]:
+    return [*generated.ids, eos] if generated.finish_reason == "eos" else list(generated.ids)
+
+
+def _row_logits(backend: Backend, example: Example, tokens: list[int]) -> np.ndarray:
+    """Logits (T, V) that predict every token after the first, and one more."""
+    source = Batch.of([example.prompt.source]) if example.prompt.source is not None else None
+    length = min(len(tokens), backend.config.max_length)
+    return backend.logits(Batch.of([tokens[:length]]), source)[0]
+
+
+def _score(logits: np.ndarray, row: list[int]) -> float:
+    """Sum of log-probabilities of the row's tokens."""
+    logits = logits[: len(row)].astype(np.float64)
+    highest = logits.max(-1)
+    normaliser = highest + np.log(np.exp(logits - highest[:, None]).sum(-1))
+    return float((logits[np.arange(len(row)), row] - normaliser).sum())
+
+
+def _task(bundle: Bundle, reference: Backend, candidate: Backend, examples: Sequence[Example]) -> CaseResult:
+    """8-bit weights change logits; what counts is whether the task is still done as well."""
+    if not examples:
+        return CaseResult(
+            candidate=candidate.name,
+            kind="task",
+            name="task",
+            passed=False,
+            detail=f"the folder has no {EVALUATION}, so nothing can judge it",
+        )
+    from tiny_transformer.evaluation import accuracy, bleu
+
+    references = [example.reference or "" for example in examples]
+    chat = bundle.generation.task == "chat"
+    unit, allowed = ("accuracy", MAX_ACCURACY_LOSS) if chat else ("BLEU", MAX_BLEU_LOSS)
+    figures = []
+    for backend in (reference, candidate):
+        texts = [bundle.tokenizer.decode(g.ids) for g in _generate(bundle, backend, examples, 1)]
+        figures.append(accuracy(texts, references) if chat else bleu(texts, references).value)
+    loss = figures[0] - figures[1]
+    return CaseResult(
+        candidate=candidate.name,
+        kind="task",
+        name=f"{unit} on {EVALUATION}",
+        passed=loss <= allowed,
+        max_absolute=finite(max(loss, 0.0)),
+        tolerance=allowed,
+        detail=f"{figures[1]:.2f} {unit} against {figures[0]:.2f}",
+    )

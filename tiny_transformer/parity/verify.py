@@ -1,0 +1,130 @@
+"""The judge: run the same cases through two backends and say where they differ."""
+
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib import metadata
+
+import numpy as np
+
+from tiny_transformer import __version__
+from tiny_transformer.backends.base import Backend
+from tiny_transformer.bundle import Bundle
+from tiny_transformer.parity.cases import TensorCase, full_of_cached, tensor_cases
+from tiny_transformer.parity.report import CaseResult, ParityReport, finite
+from tiny_transformer.parity.texts import text_results
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """|candidate - reference| ≤ absolute + relative × |reference|."""
+
+    absolute: float
+    relative: float
+
+
+EXACT = Tolerance(0.0, 0.0)
+CLOSE = Tolerance(1e-4, 1e-4)  # float32 on a CPU: measured differences are 2e-6 to 5e-5
+TOLERANCES = {"torchscript": EXACT, "onnx": CLOSE}
+JUDGED_BY_TASK = ("onnx-int8",)
+
+
+def verify(
+    reference: Backend, candidate: Backend, cases: Sequence[TensorCase], tolerance: Tolerance = CLOSE
+) -> ParityReport:
+    """Compare two backends on tensors; the report is not yet bound to files."""
+    results = [result for case in cases for result in _compare(reference, candidate, case, tolerance)]
+    return ParityReport(
+        reference=reference.name,
+        candidates=(candidate.name,),
+        versions=versions(),
+        cases=tuple(results),
+        files={},
+    )
+
+
+def verify_bundle(
+    bundle: Bundle, backends: Sequence[str] | None = None, *, progress: Progress = lambda _: None
+) -> ParityReport:
+    """Compare every backend of a folder with eager, on tensors and on text, for exactly these files."""
+    from tiny_transformer.backends import available, open_backend
+
+    files = bundle.hashes()
+    names = list(backends) if backends is not None else [n for n, why in available(bundle).items() if why is None]
+    reference = open_backend(bundle, "eager", device="cpu")
+    cases = tensor_cases(bundle.config)
+    report = ParityReport(reference="eager", candidates=(), versions=versions(), cases=(), files=files)
+    for name in [n for n in names if n != "eager"]:
+        candidate = open_backend(bundle, name, device="cpu")
+        results: list[CaseResult] = []
+        by_task = name in JUDGED_BY_TASK
+        tolerance = TOLERANCES.get(name, CLOSE)
+        for case in cases if not by_task else ():
+            progress(f"{name}: {case.name}")
+            results += _compare(reference, candidate, case, tolerance)
+        results += text_results(bundle, reference, candidate, tolerance.absolute, by_task=by_task, progress=progress)
+        report = replace(report, candidates=(*report.candidates, name), cases=(*report.cases, *results))
+    return report
+
+
+def versions() -> dict[str, str]:
+    """What the comparison ran on."""
+    found = {"tiny-transformer": __version__, "python": platform.python_version(), "machine": platform.machine()}
+    for name in ("numpy", "torch", "onnxruntime", "tokenizers"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "absent"
+    return found
+
+
+def _compare(reference: Backend, candidate: Backend, case: TensorCase, tolerance: Tolerance) -> Iterator[CaseResult]:
+    """One case against the reference; a cached one also against the candidate's own uncached pass."""
+    found = case.run(candidate)
+    yield _result(candidate.name, case.kind, case.name, case.run(reference), found, tolerance)
+    if case.kind == "cached":
+        name = f"{case.name}, against the whole at once"
+        yield _result(candidate.name, "consistency", name, full_of_cached(candidate, case), found, CLOSE)
+
+
+def _result(
+    candidate: str,
+    kind: str,
+    name: str,
+    expected: Sequence[np.ndarray],
+    found: Sequence[np.ndarray],
+    tolerance: Tolerance,
+) -> CaseResult:
+    """The comparison itself: differences, argmax agreement, the first place that is out of bounds."""
+    shapes = [a.shape for a in expected], [a.shape for a in found]
+    if shapes[0] != shapes[1]:
+        detail = f"shapes {shapes[1]} where {shapes[0]} were expected"
+        return CaseResult(candidate=candidate, kind=kind, name=name, passed=False, detail=detail)
+    absolute = relative = 0.0
+    agreed = total = 0
+    detail = ""
+    for part, (a, b) in enumerate(zip(expected, found, strict=True)):
+        a, b = a.astype(np.float64), b.astype(np.float64)
+        difference = np.abs(a - b)
+        difference[~np.isfinite(b)] = np.inf
+        absolute = max(absolute, float(difference.max()))
+        relative = max(relative, float((difference / (np.abs(a) + 1.0)).max()))
+        agreed += int((a.argmax(-1) == b.argmax(-1)).sum())
+        total += a[..., 0].size
+        outside = difference > tolerance.absolute + tolerance.relative * np.abs(a)
+        if outside.any() and not detail:
+            place = tuple(int(i) for i in np.argwhere(outside)[0])
+            detail = f"first at {place} of part {part}: {b[place]:.6g} where {a[place]:.6g} was expected"
+    return CaseResult(
+        candidate=candidate,
+        kind=kind,
+        name=name,
+        passed=not detail,
+        max_absolute=finite(absolute),
+        max_relative=finite(relative),
+        argmax_agreement=round(agreed / total, 6),
+        tolerance=tolerance.absolute,
+        detail=detail,
+    )
