@@ -67,9 +67,13 @@ def _exchange(new: Path, old: Path) -> None:
             if ctypes.get_errno() not in (errno.EINVAL, errno.ENOSYS):
                 raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(old))
     # Between the two renames the old folder is whole under another name.
-    aside = Path(tempfile.mkdtemp(prefix=f".{old.name}.", suffix=".old", dir=old.parent))
-    os.rename(old, aside / old.name)
-    os.rename(new, old)
+    aside = new.with_name(f"{new.name}.old")
+    os.rename(old, aside)
+    try:
+        os.rename(new, old)
+    except OSError:
+        os.rename(aside, old)
+        raise
     shutil.rmtree(aside, ignore_errors=True)
 
 

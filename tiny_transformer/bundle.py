@@ -1,6 +1,7 @@
 """A model folder: which files it holds, how it is written whole, and how it is opened strictly."""
 
 import hashlib
+import math
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import numpy as np
 
 from tiny_transformer import atomic
 from tiny_transformer.config import GenerationConfig, ModelConfig
-from tiny_transformer.errors import BundleError
+from tiny_transformer.errors import BundleError, TinyTransformerError
 from tiny_transformer.tokenizer import Tokenizer
 from tiny_transformer.weights import WeightIndex, read_index, read_weights, write_weights
 
@@ -42,6 +43,7 @@ DERIVED = (
 )
 UNHASHED = (PARITY, CARD)  # a report cannot hold its own hash, and a card may be edited by hand
 
+STORED_AS = ("F32", "F16")
 EMBEDDING = "embedding.tokens.weight"  # the one tensor every model has, (vocab_size, d_model)
 
 
@@ -75,6 +77,18 @@ class Bundle:
                 f"{self.folder / WEIGHTS}: {EMBEDDING} should have shape ({vocabulary}, {width}) as {CONFIG} says, "
                 f"but the file has {found}; the two files are of different models."
             )
+        n_parameters = sum(math.prod(tensor.shape) for tensor in self.index.tensors.values())
+        if n_parameters != self.config.n_parameters:
+            raise BundleError(
+                f"{self.folder / WEIGHTS} holds {n_parameters} numbers, but {CONFIG} describes a model of "
+                f"{self.config.n_parameters}; the two files are of different models."
+            )
+        for name, tensor in self.index.tensors.items():
+            if tensor.dtype not in STORED_AS:
+                raise BundleError(
+                    f"{self.folder / WEIGHTS}: {name} is stored as {tensor.dtype}, not as {' or '.join(STORED_AS)}; "
+                    "restore the file."
+                )
         if self.tokenizer.vocab_size != vocabulary:
             raise BundleError(
                 f"{self.folder / TOKENIZER} has {self.tokenizer.vocab_size} tokens, but {CONFIG} says vocab_size "
@@ -146,14 +160,19 @@ def save_bundle(
     folder = Path(folder)
     check_target(folder, overwrite=overwrite)
     dtype = np.float16 if half else np.float32
+    stored = {name: _stored(name, value, dtype) for name, value in weights.items()}
     with atomic.replacing_folder(folder) as staging:
         (staging / CONFIG).write_text(config.to_json(), encoding="utf-8")
         (staging / GENERATION).write_text(generation.to_json(), encoding="utf-8")
         tokenizer.save(staging / TOKENIZER)
-        write_weights(staging / WEIGHTS, {name: _stored(name, value, dtype) for name, value in weights.items()})
+        write_weights(staging / WEIGHTS, stored)
         for name, content in (extra or {}).items():
             (staging / name).write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
-        Bundle.open(staging)  # nothing takes the old folder's place unless it opens
+        try:
+            Bundle.open(staging)  # nothing takes the old folder's place unless it opens
+        except TinyTransformerError as error:
+            # The user never chose the staging folder's name and will not find it again.
+            raise type(error)(str(error).replace(str(staging), str(folder))) from None
     return Bundle.open(folder)
 
 
@@ -163,8 +182,11 @@ def check_target(folder: Path, *, overwrite: bool) -> None:
         return
     if not folder.is_dir() or folder.is_symlink():
         raise BundleError(f"{folder} is not a folder of its own; choose another place.")
+    if Path.cwd().is_relative_to(folder.resolve()):
+        raise BundleError(f"{folder} is the current folder or holds it, so it cannot be replaced; choose another.")
     names = {path.name for path in folder.iterdir()}
-    if names and CONFIG not in names:
+    # A model has no folders inside: what has them is somebody's work, whatever its files are called.
+    if names and (CONFIG not in names or any(path.is_dir() for path in folder.iterdir())):
         raise BundleError(f"{folder} holds other files than a model's; choose another folder.")
     if names and not overwrite:
         raise BundleError(f"{folder} already holds a model; add --overwrite to replace it.")
@@ -179,6 +201,7 @@ def remove_derived(folder: Path) -> None:
 def copy_bundle(source: Path, target: Path) -> Bundle:
     """Copy a model folder's files into a new folder."""
     bundle = Bundle.open(source)
+    check_target(target, overwrite=False)
     with atomic.replacing_folder(target) as staging:
         for name in bundle.files():
             shutil.copyfile(source / name, staging / name)

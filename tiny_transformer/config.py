@@ -2,6 +2,7 @@
 
 import json
 import math
+import reprlib
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -33,9 +34,7 @@ class _JsonConfig:
         unknown = sorted(set(values) - set(known))
         missing = [name for name in known if name not in values]
         if unknown:
-            raise ConfigError(
-                f"{where} has unknown keys {', '.join(unknown)}; remove them (known: {', '.join(known)})."
-            )
+            raise ConfigError(f"{where} has unknown keys {_listed(unknown)}; remove them (known: {', '.join(known)}).")
         if missing:
             raise ConfigError(f"{where} lacks the keys {', '.join(missing)}; add them.")
         types = get_type_hints(cls)
@@ -73,24 +72,47 @@ class _JsonConfig:
 
 def _checked(name: str, value: Any, wanted: Any, where: str) -> Any:
     """The value as the annotated type, or a ConfigError that names key and type."""
-    origin = get_origin(wanted)
-    if origin is tuple:
-        if isinstance(value, list | tuple):
-            return tuple(_checked(name, item, get_args(wanted)[0], where) for item in value)
-        kind = "list"
-    elif origin is dict:
-        if isinstance(value, Mapping):
-            inner = get_args(wanted)[1]
-            return {str(key): _checked(f"{name}.{key}", item, inner, where) for key, item in value.items()}
-        kind = "object"
-    else:
-        if wanted is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
-        # bool is an int in Python; a config that says `"d_model": true` is still wrong.
-        if isinstance(value, wanted) and not (wanted is int and isinstance(value, bool)):
-            return value
-        kind = wanted.__name__
-    raise ConfigError(f"{where}: {name} must be a {kind}, not {value!r}; correct it.")
+    kind = get_origin(wanted) or wanted
+    if kind is tuple and isinstance(value, list | tuple):
+        return tuple(_checked(name, item, get_args(wanted)[0], where) for item in value)
+    if kind is dict and isinstance(value, Mapping):
+        inner = get_args(wanted)[1]
+        return {
+            _checked(name, key, str, where): _checked(f"{name}.{key}", item, inner, where)
+            for key, item in value.items()
+        }
+    if kind is float and type(value) is int and abs(value) < 2**53:
+        return float(value)
+    # bool is an int in Python; a config that says `"d_model": true` is still wrong.
+    if kind in (int, float, bool) and type(value) is kind:
+        return value
+    if kind is str and isinstance(value, str) and _has_bytes(value):
+        return value
+    raise ConfigError(f"{where}: {name} must be {_KINDS[kind]}, not {_shown(value)}; correct it.")
+
+
+_KINDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    tuple: "a list",
+    dict: "an object",
+}
+
+
+def _has_bytes(text: str) -> bool:
+    """Whether a text can be written: JSON can spell lone surrogates, UTF-8 cannot."""
+    return text.isascii() or text == text.encode("utf-8", errors="replace").decode("utf-8")
+
+
+# A value from a file, at a length that fits a sentence.
+_shown = reprlib.repr
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(_shown(name) for name in names[:8])
+    return shown if len(names) <= 8 else f"{shown} and {len(names) - 8} more"
 
 
 def _require(condition: bool, message: str) -> None:
@@ -166,6 +188,21 @@ class ModelConfig(_JsonConfig):
         """Whether the model reads a source through an encoder."""
         return self.architecture == "encoder-decoder"
 
+    @property
+    def n_parameters(self) -> int:
+        """Numbers in the model this config describes, known before any memory is asked for."""
+        d, f, bias = self.d_model, self.d_ff, int(self.bias)
+        attention = 4 * (d + bias) * d  # queries, keys, values, output
+        feed_forward = 2 * d * f + bias * (f + d)
+        norm = (1 + bias) * d
+        layer = attention + feed_forward + 2 * norm
+        cross = attention + norm if self.is_encoder_decoder else 0
+        layers = self.n_encoder_layers * layer + self.n_decoder_layers * (layer + cross)
+        final_norms = (1 + int(self.is_encoder_decoder)) * norm if self.norm == "pre" else 0
+        embeddings = (1 if self.tie_embeddings else 2) * self.vocab_size * d
+        positions = self.max_length * d if self.positions == "learned" else 0
+        return layers + final_norms + embeddings + positions
+
     @classmethod
     def gpt(cls, **values: Any) -> Self:
         """A decoder-only config with GPT's choices as defaults."""
@@ -218,11 +255,11 @@ class GenerationConfig(_JsonConfig):
 
 
 def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
-    _require(value in choices, f"{name} is {value!r}; choose one of {', '.join(choices)}.")
+    _require(value in choices, f"{name} is {_shown(value)}; choose one of {', '.join(choices)}.")
 
 
 def _within(name: str, value: int, low: int, high: int) -> None:
-    _require(low <= value <= high, f"{name} is {value}; choose a whole number from {low} to {high}.")
+    _require(low <= value <= high, f"{name} is {_shown(value)}; choose a whole number from {low} to {high}.")
 
 
 def defaults_of(cls: type[_JsonConfig]) -> dict[str, Any]:

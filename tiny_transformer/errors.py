@@ -39,3 +39,12 @@ class ExportError(TinyTransformerError):
 
 class ParityError(TinyTransformerError):
     """Two backends that must agree do not, or a report does not belong to the files beside it."""
+
+
+class HubError(TinyTransformerError):
+    """The Hugging Face Hub refused, could not be reached, or holds something else than it should."""
+
+    def __init__(self, message: str, *, status: int | None = None, transient: bool = False) -> None:
+        super().__init__(message)
+        self.status = status  # of the HTTP answer; None where there was none
+        self.transient = transient  # the same call may succeed later, or may have succeeded unheard

@@ -2,8 +2,10 @@
 
 import codecs
 import json
+import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypedDict
 
@@ -15,6 +17,9 @@ from tiny_transformer.errors import InputError, TokenizerError
 PAD, BOS, EOS = "<pad>", "<bos>", "<eos>"
 ROLES = {"user": "<user>", "assistant": "<assistant>", "system": "<system>"}
 SPECIAL_TOKENS = (PAD, BOS, EOS, *ROLES.values())
+# Every byte that UTF-8 knows, and what looks like special tokens but is only text.
+_PROBE = "".join(map(chr, [*range(0x800), *range(0x800, 0xD800, 0x400), *range(0xE000, 0x110000, 0x1000)]))
+_PROBE += "".join(SPECIAL_TOKENS)
 _MAX_FILE_BYTES = 64 * 1024 * 1024
 
 
@@ -40,6 +45,12 @@ class Tokenizer:
         self.pad_id, self.bos_id, self.eos_id = (self._special(token) for token in (PAD, BOS, EOS))
         self.roles = {role: self._special(token) for role, token in ROLES.items()}
         self.special_ids = frozenset(self._special(token) for token in SPECIAL_TOKENS)
+        self._bytes = self._byte_table(where)
+        # Whatever a file asks for (lower case, a space in front, tokens that are not special): no text may be
+        # changed by it, and none may become a special token.
+        ids = self.encode(_PROBE)
+        if backend.normalizer or self.decode(ids) != _PROBE or not self.special_ids.isdisjoint(ids):
+            raise TokenizerError(f"{where} does not give every text back unchanged; train it with this project.")
 
     def _special(self, token: str) -> int:
         return int(self._backend.token_to_id(token))
@@ -72,7 +83,8 @@ class Tokenizer:
             initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
             show_progress=show_progress,
         )
-        backend.train_from_iterator((_without_surrogates(text) for text in texts), trainer)
+        with _stdout_on_stderr():
+            backend.train_from_iterator((_without_surrogates(text) for text in texts), trainer)
         return cls(backend)
 
     @classmethod
@@ -127,16 +139,19 @@ class Tokenizer:
             raise InputError(f"token id {token_id} is outside the vocabulary of {len(self._bytes)}; check the ids.")
         return self._bytes[token_id]
 
-    @cached_property
-    def _bytes(self) -> list[bytes]:
+    def _byte_table(self, where: str) -> list[bytes]:
+        """The bytes of each token by its id; the ids must be 0, 1, 2 and so on without a gap."""
         byte_of = {character: byte for byte, character in enumerate(_byte_characters())}
-        table = [b""] * self.vocab_size
-        for token, token_id in self._backend.get_vocab(with_added_tokens=True).items():
-            if token_id not in self.special_ids:
-                try:
-                    table[token_id] = bytes(byte_of[character] for character in token)
-                except (KeyError, IndexError):
-                    raise TokenizerError(f"token {token!r} is not byte-level; train the tokenizer again.") from None
+        token_of = {token_id: token for token, token_id in self._backend.get_vocab(with_added_tokens=True).items()}
+        table: list[bytes] = []
+        for token_id in range(self.vocab_size):
+            token = token_of.get(token_id)
+            if token is None:
+                raise TokenizerError(f"{where} has no token with the id {token_id}; restore it from its source.")
+            try:
+                table.append(b"" if token_id in self.special_ids else bytes(byte_of[character] for character in token))
+            except KeyError:
+                raise TokenizerError(f"{where}: token {token!r:.80} is not byte-level; train it again.") from None
         return table
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
@@ -175,7 +190,7 @@ def message_parts(message: object) -> tuple[str, str]:
     if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
         raise InputError('A message must be {"role": ..., "content": ...}; correct the history.')
     role, content = message["role"], message["content"]
-    if role not in ROLES:
+    if not isinstance(role, str) or role not in ROLES:
         raise InputError(f"The role {role!r} is unknown; choose one of {', '.join(ROLES)}.")
     if not isinstance(content, str):
         raise InputError(f"The content of a message must be text, not {type(content).__name__}; correct the history.")
@@ -211,6 +226,19 @@ def _utf8(text: str) -> str:
 
 def _without_surrogates(text: str) -> str:
     return text.encode("utf-8", errors="replace").decode("utf-8")
+
+
+@contextmanager
+def _stdout_on_stderr() -> Iterator[None]:
+    """The Rust library ends its progress bars with a newline on stdout, which belongs to data."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _lines(paths: Sequence[Path]) -> Iterator[str]:

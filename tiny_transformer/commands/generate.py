@@ -1,13 +1,128 @@
-"""`generate`: (under construction)."""
+"""`generate`: translate, answer or continue a text, or every line of stdin."""
 
 import argparse
+import json
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
-EXAMPLE = "python -m tiny_transformer generate checkpoints/translate"
+if TYPE_CHECKING:
+    from tiny_transformer.generation.text import GenerationResult
+    from tiny_transformer.text_model import TextModel
+
+EXAMPLE = 'python -m tiny_transformer generate checkpoints/translate "Guten Morgen!"'
+
+CHUNK = 512  # lines of stdin read before any is answered: enough to sort them into even batches
+# Everything that some reader takes for the end of a line.
+_LINE_BREAKS = dict.fromkeys(map(ord, "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"), " ")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options."""
+    """The text, and how to go on from it."""
+    parser.add_argument("bundle", metavar="BUNDLE", help="a model folder")
+    parser.add_argument("text", metavar="TEXT", help="the text, or - for one answer to each line of stdin")
+    parser.add_argument("--raw", action="store_true", help="let a chat model continue plain text")
+    parser.add_argument("--prefix", default="", metavar="TEXT", help="a given start of the answer")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a text, with tokens and scores")
+    parser.add_argument("--n-best", type=int, metavar="N", help="with --json: how many results of the beam")
+    parser.add_argument("--alternatives", type=int, metavar="N", help="with --json: likeliest tokens at each place")
+    add_backend_arguments(parser)
+    add_decoding_arguments(parser)
+
+
+def add_backend_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where the model runs."""
+    parser.add_argument("--backend", default="auto", metavar="NAME", help="auto, eager, torchscript, onnx or onnx-int8")
+    parser.add_argument("--device", metavar="NAME", help="cpu, cuda or cuda:N (default: a GPU where there is one)")
+    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads")
+
+
+def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
+    """How tokens are chosen; without any of these, greedily."""
+    parser.add_argument("--max-new-tokens", type=int, metavar="N", help="end after this many tokens")
+    parser.add_argument("--min-new-tokens", type=int, metavar="N", help="do not end before this many")
+    parser.add_argument("--temperature", type=float, metavar="X", help="0 is greedy (default); above, tokens are drawn")
+    parser.add_argument("--top-k", type=int, metavar="N", help="draw among the N likeliest tokens")
+    parser.add_argument("--top-p", type=float, metavar="X", help="draw among the likeliest that reach probability X")
+    parser.add_argument("--repetition-penalty", type=float, metavar="X", help="above 1 weakens tokens already used")
+    parser.add_argument("--num-beams", type=int, metavar="N", help="beam search with N hypotheses")
+    parser.add_argument("--length-penalty", type=float, metavar="X", help="of the beam: above 1 favours longer texts")
+    parser.add_argument("--seed", type=int, metavar="N", help="of the drawing; the same seed gives the same text")
+    parser.add_argument("--stop", action="append", metavar="TEXT", help="end before this text (may be repeated)")
+
+
+def decoding_options(options: argparse.Namespace) -> dict[str, Any]:
+    """The keywords of generation that were given on the command line."""
+    names = (
+        "max_new_tokens", "min_new_tokens", "temperature", "top_k", "top_p", "repetition_penalty",
+        "num_beams", "length_penalty", "seed", "stop", "n_best", "alternatives",
+    )  # fmt: skip
+    return {name: getattr(options, name) for name in names if getattr(options, name, None) is not None}
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run."""
+    """Answer the text as it comes, or line by line."""
+    from tiny_transformer.text_model import load
+
+    utf8_stdout()
+    model = load(options.bundle, options.backend, options.device, options.threads)
+    if options.text == "-":
+        _answer_lines(model, options)
+    elif options.json:
+        result = model.generate(options.text, prefix=options.prefix, raw=options.raw, **decoding_options(options))
+        _print_notices(result.notices)
+        print(json.dumps(result.to_dict()))
+    else:
+        decoding = decoding_options(options)
+        with model.stream_tokens(options.text, prefix=options.prefix, raw=options.raw, **decoding) as stream:
+            _print_notices(stream.notices)
+            for piece in stream.pieces():
+                print(piece, end="", flush=True)
+        print()
+
+
+def _answer_lines(model: "TextModel", options: argparse.Namespace) -> None:
+    """Exactly one line out for each line in, in order."""
+    lines = read_lines()
+    first = 0
+    while chunk := list(islice(lines, CHUNK)):
+        for number, result in enumerate(_answers(model, chunk, first, options), first + 1):
+            _print_notices(result.notices, f"line {number}: ")
+            print(json.dumps(result.to_dict()) if options.json else result.text.translate(_LINE_BREAKS))
+        sys.stdout.flush()
+        first += len(chunk)
+
+
+def _answers(
+    model: "TextModel", lines: list[str], first: int, options: argparse.Namespace
+) -> "Iterator[GenerationResult]":
+    """The results of some lines; nothing in gives nothing out."""
+    from tiny_transformer.generation.text import EMPTY_RESULT
+
+    results = model.generate_batch(
+        [line for line in lines if line],
+        prefix=options.prefix,
+        raw=options.raw,
+        numbers=[first + i for i, line in enumerate(lines) if line],
+        **decoding_options(options),
+    )
+    following = iter(results)
+    return (next(following) if line else EMPTY_RESULT for line in lines)
+
+
+def read_lines() -> Iterator[str]:
+    """The lines of stdin without their ends; bytes that are not UTF-8 become U+FFFD."""
+    for line in sys.stdin.buffer:
+        yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", errors="replace")
+
+
+def utf8_stdout() -> None:
+    """Text is UTF-8 whatever the terminal's locale says."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(encoding="utf-8")
+
+
+def _print_notices(notices: tuple[str, ...], where: str = "") -> None:
+    for notice in notices:
+        print(f"note: {where}{notice}", file=sys.stderr)

@@ -138,6 +138,5 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 def _part(name: str) -> str:
     """`encoder.layers.3.self_attention.qkv.weight` → `encoder.layers.3`."""
     stack, *rest = name.split(".")
-    if rest[0] == "layers":
-        return f"{stack}.layers.{rest[1]}"
-    return stack if stack == "embedding" else f"{stack}.{rest[0]}"
+    depth = 0 if stack == "embedding" else 2 if rest[:1] == ["layers"] else 1
+    return ".".join([stack, *rest[:depth]])

@@ -11,6 +11,7 @@ from tiny_transformer.presets import PRESETS, preset
 
 EXAMPLE = "python -m tiny_transformer init /tmp/random --preset tiny"
 
+_MAX_PARAMETERS = 1_000_000_000  # 4 GB; beyond it a typing error would fill the machine's memory
 _CHOICES = {"architecture": ARCHITECTURES, "norm": NORMS, "activation": ACTIVATIONS, "positions": POSITIONS}
 
 
@@ -54,13 +55,28 @@ def run(options: argparse.Namespace) -> None:
     from tiny_transformer.tokenizer import Tokenizer
 
     check_target(options.bundle, overwrite=options.overwrite)
+    if not 0 <= options.seed < 2**63:
+        raise ConfigError(f"--seed is {options.seed}; choose a whole number from 0 up to, not including, 2**63.")
     tokenizer = Tokenizer.load(options.tokenizer) if options.tokenizer else None
     if tokenizer is not None and options.vocab_size is None:
         options.vocab_size = tokenizer.vocab_size
     config = config_from(options)
     task = options.task or ("translate" if config.is_encoder_decoder else "chat")
     if (task == "translate") != config.is_encoder_decoder:
-        raise ConfigError(f"A {config.architecture} model cannot {task}; choose another --task or --architecture.")
+        raise ConfigError(
+            f"task is {task}, which a model that is {config.architecture} cannot do; choose another --task or "
+            "--architecture."
+        )
+    if tokenizer is not None and tokenizer.vocab_size != config.vocab_size:
+        raise ConfigError(
+            f"vocab_size is {config.vocab_size}, but {options.tokenizer} has {tokenizer.vocab_size} tokens; leave "
+            "--vocab-size out."
+        )
+    if config.n_parameters > _MAX_PARAMETERS:
+        raise ConfigError(
+            f"This shape has {config.n_parameters:,} parameters, more than the {_MAX_PARAMETERS:,} that init "
+            "makes; choose a smaller one."
+        )
     random_bundle(
         options.bundle, config, task, tokenizer, seed=options.seed, half=options.half, overwrite=options.overwrite
     )

@@ -1,0 +1,35 @@
+"""`all`: write every artefact of a model folder, then prove them equal and write the parity report."""
+
+import argparse
+import sys
+from pathlib import Path
+
+EXAMPLE = "python -m export all checkpoints/translate"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The folder."""
+    parser.add_argument("bundle", metavar="BUNDLE", type=Path, help="a model folder")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Write archives, graphs and report."""
+    names = export_all(options.bundle)
+    sys.stderr.write(f"wrote {', '.join(names)} in {options.bundle}\n")
+
+
+def export_all(folder: Path) -> list[str]:
+    """Write every artefact, and the report if all backends agree; the file names."""
+    from tiny_transformer.bundle import PARITY, Bundle
+    from tiny_transformer.parity import write_report
+
+    from .quantize import export_int8
+    from .to_onnx import export_onnx
+    from .to_torchscript import export_torchscript
+    from .verify import verified
+
+    (folder / PARITY).unlink(missing_ok=True)  # from here on it would vouch for other files
+    names = [*export_torchscript(folder), *export_onnx(folder), *export_int8(folder)]
+    bundle = Bundle.open(folder)
+    write_report(bundle, verified(bundle))
+    return [*names, PARITY]

@@ -1,0 +1,109 @@
+"""Graphs without weights: every parameter becomes external data that points into a safetensors file."""
+
+import math
+from typing import Any
+
+import onnx
+from onnx import TensorProto, helper
+
+from tiny_transformer import __version__
+from tiny_transformer.backends.graph_file import signature
+from tiny_transformer.config import ModelConfig
+from tiny_transformer.errors import ExportError
+from tiny_transformer.weights import TensorEntry, WeightIndex
+
+from .graphs import MODEL, Port
+from .tables import formula, is_table
+
+PRODUCER = "tiny-transformer"
+ONNX_TYPES = {"F32": TensorProto.FLOAT, "F16": TensorProto.FLOAT16, "U8": TensorProto.UINT8}
+STORED = ".stored"  # suffix of a float16 initializer in front of its Cast
+_LARGEST_INLINE = 16  # elements of a constant that may stay in a graph
+
+
+def tidy(graph: onnx.ModelProto, inputs: list[Port], outputs: list[Port]) -> onnx.ModelProto:
+    """The exporter's result with our names and shapes, and nothing of the machine that made it."""
+    model = onnx.ModelProto()
+    model.CopyFrom(graph)
+    for message in (model, model.graph, *model.graph.node):
+        message.ClearField("metadata_props")
+        message.ClearField("doc_string")
+    model.graph.ClearField("value_info")
+    model.ClearField("functions")
+    model.graph.name = "graph"
+    model.producer_name, model.producer_version = PRODUCER, __version__
+    used = {name for node in model.graph.node for name in node.input} | {port.name for port in outputs}
+    for node in model.graph.node:
+        node.input[:] = [name.removeprefix(MODEL) for name in node.input]
+        # An output that nobody reads would still be made; the first is the one that must be there.
+        node.output[:] = [name if name in used or i == 0 else "" for i, name in enumerate(node.output)]
+        while node.output and not node.output[-1]:
+            node.output.pop()
+        # ONNX Runtime cannot tell the type of the scores that MultiHeadAttention hands out.
+        if node.op_type == "MultiHeadAttention" and len(node.output) == 4:
+            model.graph.value_info.append(helper.make_tensor_value_info(node.output[3], TensorProto.FLOAT, None))
+    for tensor in model.graph.initializer:
+        tensor.name = tensor.name.removeprefix(MODEL)
+        tensor.ClearField("doc_string")
+        tensor.ClearField("metadata_props")
+    _declare(model.graph.input, inputs)
+    _declare(model.graph.output, outputs)
+    return model
+
+
+def _declare(values: Any, ports: list[Port]) -> None:
+    """Shapes as the ports say: the exporter believes that a past never grows."""
+    found = {value.name: value.type.tensor_type.elem_type for value in values}
+    if set(found) != {port.name for port in ports}:
+        raise ExportError(f"The exporter named the values {', '.join(found)}; its version does not suit this project.")
+    del values[:]
+    values.extend(helper.make_tensor_value_info(port.name, found[port.name], port.shape) for port in ports)
+
+
+def point(model: onnx.ModelProto, index: WeightIndex, location: str) -> onnx.ModelProto:
+    """A copy whose parameters lie in the file `location`; float16 ones are cast when the graph is loaded."""
+    pointed = onnx.ModelProto()
+    pointed.CopyFrom(model)
+    tensors, nodes = [], []
+    for tensor in model.graph.initializer:
+        entry = index.tensors.get(tensor.name)
+        if entry is not None:
+            if tuple(tensor.dims) != entry.shape:
+                raise ExportError(f"{tensor.name} has shape {entry.shape} in {location}; the exporter's differs.")
+            half = entry.dtype == "F16"
+            stored = tensor.name + STORED if half else tensor.name
+            tensors.append(external(stored, entry, location))
+            if half:
+                nodes.append(helper.make_node("Cast", [stored], [tensor.name], to=TensorProto.FLOAT))
+        elif is_table(tensor.name):
+            computed, constants = formula(tensor.name, *tensor.dims)
+            nodes += computed
+            tensors += constants
+        elif math.prod(tensor.dims) > _LARGEST_INLINE:
+            raise ExportError(f"The exporter folded a parameter into {tensor.name}; its version does not suit this.")
+        else:
+            tensors.append(tensor)
+    return replaced(pointed, [*nodes, *model.graph.node], tensors)
+
+
+def replaced(model: onnx.ModelProto, nodes: list[onnx.NodeProto], tensors: list[TensorProto]) -> onnx.ModelProto:
+    """The model with other nodes and initializers."""
+    model.graph.ClearField("node")
+    model.graph.ClearField("initializer")
+    model.graph.node.extend(nodes)
+    model.graph.initializer.extend(tensors)
+    return model
+
+
+def external(name: str, entry: TensorEntry, location: str, shape: tuple[int, ...] | None = None) -> TensorProto:
+    """An initializer without data of its own: the bytes of one tensor of a safetensors file."""
+    tensor = TensorProto(name=name, data_type=ONNX_TYPES[entry.dtype], dims=shape or entry.shape)
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", entry.offset), ("length", entry.length)):
+        tensor.external_data.add(key=key, value=str(value))
+    return tensor
+
+
+def sign(model: onnx.ModelProto, config: ModelConfig, index: WeightIndex) -> None:
+    """Say which config and which weights file the graph belongs to."""
+    helper.set_model_props(model, signature(config, index))

@@ -1,0 +1,204 @@
+"""Attention, linear layers and embedding as ONNX Runtime's fast operators, with the model's own parameters.
+
+The one place where a second form of a part exists, and for export only. Gemm takes the weights as they are
+stored, without a transpose, but rows only: so the decoder's stream is flat, one row a position. Add and
+LayerNormalization stay two operators: ONNX Runtime's CPU takes longer for SkipLayerNormalization, up to eight times.
+
+Shapes: B batch, T new tokens, S source, C places of the cache, H heads, D model width, K head width.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.onnx.ops import symbolic, symbolic_multi_out
+
+from tiny_transformer.model.attention import CrossAttention, SelfAttention, View
+from tiny_transformer.model.embedding import Embedding
+
+Keep = Callable[[str, Tensor], None]  # takes the weights (B H T S) of one "encoder", "decoder" or "cross" attention
+
+
+def fuse(model: Any, *, flat: bool, keep: Keep | None = None) -> Any:
+    """The same model on fused operators; `flat` makes the embedding's result rows, as `decode` needs them."""
+    table = model.rotation.table
+    for layer in model.encoder.layers if hasattr(model, "encoder") else ():
+        layer.self_attention = SourceAttention(layer.self_attention, table, keep)
+    for layer in model.decoder.layers:
+        layer.self_attention = CachedAttention(layer.self_attention, table, keep)
+        if layer.cross:
+            layer.cross_attention = MemoryAttention(layer.cross_attention, keep)
+    model.embedding = RowEmbedding(model.embedding, flat)
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, nn.Linear):
+                setattr(parent, name, RowLinear(child))
+    return model
+
+
+class RowLinear(nn.Module):
+    """A linear layer as one Gemm over rows."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.weight, self.bias = linear.weight, linear.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Rows × in → rows × out; a leading batch is flattened and restored."""
+        y = _gemm(x.flatten(0, -2), self.weight, self.bias)
+        return y if x.dim() == 2 else y.view(*x.shape[:-1], y.size(-1))
+
+
+class RowEmbedding(nn.Module):
+    """The embedding as Gather and Gemm."""
+
+    def __init__(self, embedding: Embedding, flat: bool) -> None:
+        super().__init__()
+        self.tokens, self.scale, self.flat = embedding.tokens, embedding.scale, flat
+        self.added, self.tied = embedding.added, embedding.tied
+        if self.added:
+            self.positions = embedding.positions
+        if not self.tied:
+            self.output = RowLinear(embedding.output)
+
+    def forward(self, ids: Tensor, positions: Tensor) -> Tensor:
+        """B T → B·T D if flat, else B T D."""
+        x = self.tokens(ids) * self.scale
+        if self.added:
+            x = x + nn.functional.embedding(positions, self.positions)
+        return x.flatten(0, 1) if self.flat else x
+
+    def scores(self, x: Tensor) -> Tensor:
+        """B·T D → B·T V."""
+        scores: Tensor = _gemm(x, self.tokens.weight, None) if self.tied else self.output(x)
+        return scores
+
+
+class CachedAttention(nn.Module):
+    """Causal self-attention as GroupQueryAttention, which also turns the heads and fills the cache."""
+
+    cosine: Tensor
+    sine: Tensor
+
+    def __init__(self, attention: SelfAttention, table: Tensor, keep: Keep | None) -> None:
+        super().__init__()
+        self.qkv, self.output = RowLinear(attention.qkv), RowLinear(attention.output)
+        self.n_heads, self.rotary, self.keep = attention.n_heads, attention.rotary, keep
+        _keep_table(self, table)
+
+    def forward(
+        self, x: Tensor, view: View, past_key: Tensor | None, past_value: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The result (B·T D) and the cache with the new keys and values in it."""
+        assert view.positions is not None
+        batch, length = view.positions.shape
+        width = x.size(1)
+        last = view.positions[:, -1].to(torch.int32)  # B
+        total = (view.positions.max() + 1).to(torch.int32)
+        cache = (batch, self.n_heads, length, width // self.n_heads) if past_key is None else past_key.shape
+        attributes: dict[str, Any] = {"num_heads": self.n_heads, "kv_num_heads": self.n_heads}
+        inputs = [self.qkv(x).view(batch, length, 3 * width), None, None, past_key, past_value, last, total]
+        shapes = [(batch, length, width), cache, cache]
+        if self.rotary:
+            attributes["do_rotary"] = 1
+            inputs += [self.cosine, self.sine]
+        if self.keep is not None:
+            attributes["qk_output"] = 2  # the weights, after softmax
+            shapes.append((batch, self.n_heads, length, length))
+        context, key, value, *weights = symbolic_multi_out(
+            "com.microsoft::GroupQueryAttention",
+            inputs,
+            attributes,
+            dtypes=(x.dtype,) * len(shapes),
+            shapes=shapes,
+            version=1,
+        )
+        if self.keep is not None:
+            self.keep("decoder", weights[0])
+        return self.output(context.flatten(0, 1)), key, value
+
+
+class SourceAttention(nn.Module):
+    """The encoder's self-attention as MultiHeadAttention."""
+
+    cosine: Tensor
+    sine: Tensor
+
+    def __init__(self, attention: SelfAttention, table: Tensor, keep: Keep | None) -> None:
+        super().__init__()
+        self.qkv, self.output = RowLinear(attention.qkv), RowLinear(attention.output)
+        self.n_heads, self.rotary, self.keep = attention.n_heads, attention.rotary, keep
+        _keep_table(self, table)
+
+    def forward(self, x: Tensor, view: View, past_key: None, past_value: None) -> tuple[Tensor, Tensor, Tensor]:
+        """The result (B S D); nobody asks for the keys and values."""
+        assert view.visible is not None
+        query, key, value = self.qkv(x).chunk(3, dim=-1)  # each B S D
+        if self.rotary:
+            query, key = self._turn(query), self._turn(key)
+        keep = None if self.keep is None else ("encoder", self.keep)
+        context = _multi_head_attention(query, key, value, view.visible.flatten(1), self.n_heads, keep)
+        return self.output(context), key, value
+
+    def _turn(self, x: Tensor) -> Tensor:
+        start = torch.zeros(1, dtype=torch.int64)  # the operator counts on from there
+        inputs = (x, start, self.cosine, self.sine)
+        attributes: dict[str, Any] = {"num_heads": self.n_heads}
+        return symbolic("com.microsoft::RotaryEmbedding", inputs, attributes, dtype=x.dtype, shape=x.shape, version=1)
+
+
+class MemoryAttention(nn.Module):
+    """Cross-attention as MultiHeadAttention over keys and values that are already split by head."""
+
+    def __init__(self, attention: CrossAttention, keep: Keep | None) -> None:
+        super().__init__()
+        self.query, self.output = RowLinear(attention.query), RowLinear(attention.output)
+        self.key_value = RowLinear(attention.key_value)
+        self.n_heads, self.keep = attention.n_heads, keep
+
+    remember = CrossAttention.remember
+
+    def forward(self, x: Tensor, key: Tensor, value: Tensor, visible: Tensor) -> Tensor:
+        """`visible` is the source's mask as numbers, B S or B 1 1 S."""
+        query = self.query(x).view(visible.size(0), -1, x.size(1))  # B T D
+        keep = None if self.keep is None else ("cross", self.keep)
+        context = _multi_head_attention(query, key, value, visible.flatten(1), self.n_heads, keep)
+        projected: Tensor = self.output(context.flatten(0, 1))
+        return projected
+
+
+def _gemm(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Rows × in, out × in → rows × out."""
+    inputs = (x, weight) if bias is None else (x, weight, bias)
+    shape = (x.size(0), weight.size(0))
+    return symbolic("Gemm", inputs, {"transB": 1}, dtype=x.dtype, shape=shape, version=13)
+
+
+def _multi_head_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, n_heads: int, keep: tuple[str, Keep] | None
+) -> Tensor:
+    """One operator; `mask` (B S, int32) is 0 at padding, which then weighs exp(-10,000) = 0."""
+    batch, length, width = query.shape
+    cache = (batch, n_heads, mask.size(1), width // n_heads)
+    shapes = [(batch, length, width), cache, cache, (batch, n_heads, length, mask.size(1))]
+    shapes = shapes if keep else shapes[:1]
+    context, *rest = symbolic_multi_out(
+        "com.microsoft::MultiHeadAttention",
+        (query, key, value, None, mask),
+        {"num_heads": n_heads},
+        dtypes=(query.dtype,) * len(shapes),
+        shapes=shapes,
+        version=1,
+    )
+    if keep:
+        kind, sink = keep
+        # The operator hands out scores. A row of nothing but padding would be even, and must be zero.
+        sink(kind, rest[2].softmax(dim=-1) * mask[:, None, None, :].to(query.dtype))
+    return context
+
+
+def _keep_table(module: nn.Module, table: Tensor) -> None:
+    """The rotary table's cosines and sines (each L K/2) as the module's own constants."""
+    for name, half in zip(("cosine", "sine"), table.chunk(2, dim=-1), strict=True):
+        module.register_buffer(name, half.contiguous(), persistent=False)

@@ -1,0 +1,236 @@
+"""`push`: publish a verified model folder on the Hugging Face Hub, and a Space for it."""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tiny_transformer.bundle import Bundle
+    from tiny_transformer.parity.report import ParityReport
+
+    from .hub import Changes, LocalFile, Outcome, Remote
+    from .staging import Staged, Verifier
+
+EXAMPLE = "python -m export push checkpoints/translate USER/NAME --space USER/NAME"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to publish, where, and how."""
+    parser.add_argument("bundle", metavar="BUNDLE", type=Path, help="a model folder with its exports")
+    parser.add_argument("repo_id", metavar="USER/NAME", help="the model repo on the Hub; made if it is not there")
+    parser.add_argument("--private", action="store_true", help="make a new repo (and Space) private")
+    parser.add_argument("--revision", metavar="BRANCH", help="branch to publish to (default main)")
+    parser.add_argument("--create-pr", action="store_true", help="propose the commit as a pull request")
+    parser.add_argument("--message", metavar="TEXT", help="of the commit")
+    parser.add_argument("--license", metavar="ID", default="", help="of the weights, such as apache-2.0, for the card")
+    parser.add_argument("--space", metavar="USER/NAME", help="also publish a Gradio Space that serves the model")
+    parser.add_argument("--space-hardware", metavar="NAME", default="", help="such as t4-small or zero-a10g")
+    parser.add_argument("--dry-run", action="store_true", help="print files, sizes, hashes and card; no network")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Verify, publish, tag, and say where it is."""
+    push(wanted_from(options))
+
+
+def wanted_from(options: argparse.Namespace) -> "Wanted":
+    """The options as a value."""
+    return Wanted(
+        folder=options.bundle,
+        repo_id=options.repo_id,
+        private=options.private,
+        revision=options.revision or "main",
+        create_pr=options.create_pr,
+        message=options.message or "",
+        licence=options.license,
+        space=options.space or "",
+        space_hardware=options.space_hardware,
+        dry_run=options.dry_run,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What a push is asked to do."""
+
+    folder: Path
+    repo_id: str
+    private: bool = False
+    revision: str = "main"
+    create_pr: bool = False
+    message: str = ""
+    licence: str = ""
+    space: str = ""
+    space_hardware: str = ""
+    dry_run: bool = False
+    checkout: Path = Path(__file__).resolve().parent.parent  # where a Space's page and library come from
+
+    def check(self) -> None:
+        """Refuse what cannot be, before any work."""
+        from tiny_transformer.errors import InputError
+        from tiny_transformer.hub import is_repo_id
+
+        from .space import check_checkout
+
+        for name in filter(None, (self.repo_id, self.space)):
+            if not is_repo_id(name) or "@" in name:
+                raise InputError(f"{name} is no name for a repo on the Hub; write USER/NAME.")
+        if self.create_pr and self.revision != "main":
+            raise InputError("The Hub takes pull requests for main alone; leave out --revision or --create-pr.")
+        if self.create_pr and self.space:
+            raise InputError("A Space serves what is published; merge the pull request first, then push with --space.")
+        if self.space_hardware and not self.space:
+            raise InputError("--space-hardware is for a Space; name it with --space USER/NAME.")
+        if self.space:
+            check_checkout(self.checkout)
+
+
+def verified(bundle: "Bundle") -> "ParityReport":
+    """Parity of every backend, case by case on stderr."""
+    from tiny_transformer.parity import verify_bundle
+
+    def show(case: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r\x1b[Kverifying {case}", end="", file=sys.stderr, flush=True)
+
+    report = verify_bundle(bundle, progress=show)
+    end = "\r\x1b[K" if sys.stderr.isatty() else ""
+    print(f"{end}verified {len(report.cases)} cases: {report.verdict}", file=sys.stderr)
+    return report
+
+
+def push(wanted: Wanted, verify: "Verifier" = verified) -> None:
+    """The whole of it; each step that is already done is left as it is."""
+    from .staging import staged
+
+    wanted.check()
+    with staged(wanted.folder, verify) as stage:
+        for name in stage.left_out:
+            print(f"leaving out {name}: it is no part of a model", file=sys.stderr)
+        if wanted.dry_run:
+            _print_plan(wanted, stage)
+        else:
+            _publish(wanted, stage)
+
+
+def _print_plan(wanted: Wanted, stage: "Staged") -> None:
+    """Everything that would be sent; to stdout, for it is what was asked for."""
+    from .hub import local_files
+    from .staging import write_card
+
+    card = write_card(stage, wanted.repo_id, licence=wanted.licence)
+    for name, file in local_files(stage.bundle.folder).items():
+        print(f"{file.sha256}  {file.size:>12,}  {name}")
+    print(f"\n{card}", end="")
+
+
+def _publish(wanted: Wanted, stage: "Staged") -> None:
+    from .hub import Remote, local_files
+    from .hub_client import open_client
+    from .staging import PUBLISHED, write_card
+
+    api = open_client()
+    remote = Remote(api, wanted.repo_id, branch=wanted.revision)
+    private = _prepare(wanted, remote)
+    head = remote.head()
+    remote.refuse_strangers(head, "generation.json", "a model of this project")
+    write_card(stage, wanted.repo_id, licence=wanted.licence, published_card=_published_card(remote, head))
+    files = local_files(stage.bundle.folder)
+    changes = remote.compare(files, head, lambda name: name in PUBLISHED)
+    _show_plan(remote, files, changes)
+    message = (
+        wanted.message or f"Publish a {stage.bundle.generation.task} model, {len(stage.report.cases)} parity cases"
+    )
+    outcome = _committed(wanted, remote, files, head, changes, message)
+    if wanted.create_pr:
+        print(outcome.pull_request or remote.address)
+        return
+    tag = f"verified-{stage.report.to_dict()['digest'][:12]}"
+    pinned = remote.tag(tag, outcome.commit)
+    print(f"tag {tag}", file=sys.stderr)
+    print(remote.address)
+    if wanted.space:
+        _publish_space(wanted, remote, pinned, private=private)
+
+
+def _prepare(wanted: Wanted, remote: "Remote") -> bool:
+    """A token that works, and a repo to write to; whether that is private."""
+    from tiny_transformer.errors import HubError
+    from tiny_transformer.hub_calls import call
+
+    call(lambda: remote.api.whoami(), about=wanted.repo_id)
+    info = remote.info()
+    if info is None:
+        remote.create(private=wanted.private)
+        return wanted.private
+    if wanted.private and not info.private:
+        raise HubError(
+            f"{wanted.repo_id} exists and is public; make it private in its settings, or leave out --private."
+        )
+    return bool(info.private)
+
+
+def _published_card(remote: "Remote", head: str) -> str:
+    if "README.md" not in remote.files(head):
+        return ""
+    with tempfile.TemporaryDirectory() as folder:
+        return remote.read("README.md", head, Path(folder))
+
+
+def _committed(
+    wanted: Wanted,
+    remote: "Remote",
+    files: Mapping[str, "LocalFile"],
+    head: str,
+    changes: "Changes",
+    message: str,
+) -> "Outcome":
+    from .hub import Outcome
+
+    if changes.none:
+        print(f"{remote.about} already holds exactly these files; nothing to commit", file=sys.stderr)
+        return Outcome(head, False)
+    proposed = remote.open_request(files, changes) if wanted.create_pr else None
+    if proposed is not None:
+        print("a pull request with exactly these files is already open", file=sys.stderr)
+        return proposed
+    outcome = remote.publish(files, head, changes, message, create_pr=wanted.create_pr)
+    print(f"commit {outcome.commit}", file=sys.stderr)
+    return outcome
+
+
+def _show_plan(remote: "Remote", files: Mapping[str, "LocalFile"], changes: "Changes") -> None:
+    words = {**dict.fromkeys(changes.new, "new"), **dict.fromkeys(changes.changed, "changed")}
+    print(f"{remote.address}, branch {remote.branch}:", file=sys.stderr)
+    for name, file in files.items():
+        print(f"  {words.get(name, 'same'):8} {file.size:>12,}  {file.sha256[:12]}  {name}", file=sys.stderr)
+    for name in changes.gone:
+        print(f"  {'removed':8} {'':>12}  {'':12}  {name}", file=sys.stderr)
+
+
+def _publish_space(wanted: Wanted, model: "Remote", pinned: str, *, private: bool) -> None:
+    from tiny_transformer.errors import HubError
+
+    from .hub import Remote
+    from .space import explained, publish_space, stage_space
+
+    space = Remote(model.api, wanted.space, kind="space")
+    with tempfile.TemporaryDirectory(prefix="tiny-transformer-push-") as temporary:
+        folder = Path(temporary) / "space"
+        endpoint = str(model.api.endpoint)
+        hardware, root = wanted.space_hardware, wanted.checkout
+        stage_space(folder, wanted.space, wanted.repo_id, pinned, endpoint=endpoint, hardware=hardware, root=root)
+        message = f"Serve {wanted.repo_id} at {pinned[:12]}"
+        try:
+            outcome = publish_space(space, folder, private=private, hardware=hardware, message=message)
+        except HubError as error:
+            raise explained(error, model.address) from None
+    done = f"commit {outcome.commit}" if outcome.changed else "it already serves this revision; nothing to commit"
+    print(f"Space {wanted.space}: {done}", file=sys.stderr)
+    if private:
+        print("the model is private: give the Space a read token of its own as its secret HF_TOKEN", file=sys.stderr)
+    print(space.address)

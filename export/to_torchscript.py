@@ -1,0 +1,39 @@
+"""`torchscript`: write the TorchScript archive of a model folder."""
+
+import argparse
+import io
+from pathlib import Path
+
+EXAMPLE = "python -m export torchscript checkpoints/translate"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The folder."""
+    parser.add_argument("bundle", metavar="BUNDLE", type=Path, help="a model folder")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Write model.ts.pt."""
+    export_torchscript(options.bundle)
+
+
+def export_torchscript(folder: Path) -> list[str]:
+    """Script the folder's model and save it; the file's name.
+
+    The archive is loaded again and its weights compared before it takes its name.
+    """
+    import torch
+
+    from tiny_transformer.atomic import replacing_file
+    from tiny_transformer.backends.torchscript import check_weights, load_archive, script, silenced
+    from tiny_transformer.bundle import TORCHSCRIPT, Bundle
+    from tiny_transformer.model import load_model
+
+    bundle = Bundle.open(folder)
+    buffer = io.BytesIO()  # a file's name would become the name of the folder inside the archive
+    with silenced():
+        torch.jit.save(script(load_model(bundle)), buffer)
+    with replacing_file(folder / TORCHSCRIPT) as temporary:
+        temporary.write_bytes(buffer.getvalue())
+        check_weights(load_archive(temporary), bundle.weights(), temporary)
+    return [TORCHSCRIPT]

@@ -1,0 +1,243 @@
+"""Pushing over real HTTP: one commit, nothing twice, nothing unproven, nothing that was not asked for."""
+
+from pathlib import Path
+
+import pytest
+from hub_commands import MODEL, SPACE, Client, with_graphs
+from hub_server import HubServer
+
+from export.model_card import END, START
+from tiny_transformer.bundle import CARD, DECODER_ONNX, PARITY, TORCHSCRIPT, WEIGHTS, Bundle
+
+pytest_plugins = ["hub_fixtures"]
+
+
+def folder_files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def by_hand(text: str) -> str:
+    return f"# Mine\n\n{START}\n{text}\n{END}\n"
+
+
+def test_a_push_is_one_commit_of_the_folder_and_a_card_and_a_second_one_changes_nothing(
+    hub: HubServer, client: Client, model: Bundle
+) -> None:
+    before = folder_files(model.folder)
+    done = client.push(model.folder)
+    assert (done.code, done.out) == (0, f"{hub.endpoint}/{MODEL}\n"), done.err
+    repo = hub.repos["model", MODEL]
+    assert len(repo.commits) == 2  # the Hub's own and ours
+    published = hub.files(MODEL)
+    card = published.pop(CARD).decode()
+    assert published == before  # the stored report's bytes among them
+    assert card.startswith("---\n")
+    assert MODEL in card
+    (tag,) = repo.tags
+    assert repo.tags[tag] == repo.branches["main"]
+    assert folder_files(model.folder) == before  # the working copy is only read
+
+    again = client.push(model.folder)
+    assert again.code == 0
+    assert "already holds exactly these files" in again.err
+    assert len(repo.commits) == 2
+    assert len(hub.requests("POST .*/(commit|tag)/")) == 2  # those of the first push
+
+
+def test_the_plan_names_every_file_and_what_happens_to_it(hub: HubServer, client: Client, model: Bundle) -> None:
+    client.push(model.folder)
+    (model.folder / "notes.txt").write_text("private")
+    (model.folder / DECODER_ONNX).write_bytes(b"another graph")
+    (model.folder / PARITY).unlink()
+    done = client.push(model.folder)
+    assert done.code == 0, done.err
+    plan = {line.split()[-1]: line.split()[0] for line in done.err.splitlines() if line.startswith("  ")}
+    assert plan[DECODER_ONNX] == plan[PARITY] == "changed"
+    assert plan[WEIGHTS] == plan["encoder_model.onnx"] == "same"
+    assert "leaving out notes.txt" in done.err
+    assert "notes.txt" not in hub.files(MODEL)
+
+
+def test_what_an_older_version_had_and_the_new_one_lacks_goes_in_the_same_commit(
+    hub: HubServer, client: Client, model: Bundle
+) -> None:
+    (model.folder / TORCHSCRIPT).write_bytes(b"archive")
+    with_graphs(model)
+    client.push(model.folder)
+    assert TORCHSCRIPT in hub.files(MODEL)
+    hub.repos["model", MODEL].commits[hub.repos["model", MODEL].branches["main"]]["LICENSE"] = b"somebody's own file"
+    (model.folder / TORCHSCRIPT).unlink()
+    with_graphs(model)
+    done = client.push(model.folder)
+    assert done.code == 0, done.err
+    assert len(hub.repos["model", MODEL].commits) == 3
+    assert TORCHSCRIPT not in hub.files(MODEL)
+    assert hub.files(MODEL)["LICENSE"] == b"somebody's own file"
+
+
+def test_a_dry_run_prints_files_hashes_and_card_and_needs_no_network(
+    hub: HubServer, client: Client, model: Bundle
+) -> None:
+    done = client.push(model.folder, "--dry-run", token=None, HF_ENDPOINT="http://127.0.0.1:9")
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    listed = {line.split()[-1]: line.split()[0] for line in lines[: lines.index("")]}
+    assert {**listed, CARD: "", PARITY: ""} == {**model.hashes(), CARD: "", PARITY: ""}
+    assert "library_name: tiny-transformer" in done.out
+    assert hub.seen == []
+
+
+@pytest.mark.parametrize(
+    "name", sorted(["config.json", "generation.json", "tokenizer.json", WEIGHTS, DECODER_ONNX, PARITY])
+)
+def test_one_flipped_bit_in_any_file_cannot_be_pushed(hub: HubServer, client: Client, model: Bundle, name: str) -> None:
+    data = bytearray((model.folder / name).read_bytes())
+    # In text: a digit or letter of a value, so that the file can still be read.
+    place = len(data) - 1 if name in (WEIGHTS, DECODER_ONNX) else max(i for i, b in enumerate(data) if chr(b).isalnum())
+    data[place] ^= 1
+    (model.folder / name).write_bytes(data)
+    done = client.push(model.folder)
+    assert done.code in (1, 2)
+    assert done.code == 1 or name.endswith("json")
+    assert done.err.startswith("error: ")
+    assert name in done.err
+    assert len(done.err.splitlines()) == 1
+    assert hub.seen == []
+
+
+def test_a_failed_verification_names_its_cases_and_sends_nothing(hub: HubServer, client: Client, model: Bundle) -> None:
+    (model.folder / PARITY).unlink()
+    done = client.push(model.folder, STAND_IN_FAILS="1")
+    assert done.code == 1
+    assert "stand-in" in done.err
+    assert hub.seen == []
+
+
+def test_a_folder_without_graphs_is_told_how_to_get_them(hub: HubServer, client: Client, model: Bundle) -> None:
+    (model.folder / DECODER_ONNX).unlink()
+    done = client.push(model.folder)
+    assert done.code == 2
+    assert DECODER_ONNX in done.err
+    assert "python -m export all" in done.err
+
+
+def test_what_was_written_by_hand_survives_whether_here_or_on_the_hub(
+    hub: HubServer, client: Client, model: Bundle
+) -> None:
+    hub.create(MODEL, files={CARD: by_hand("From the Hub’s page.").encode()})
+    client.push(model.folder)
+    assert "From the Hub’s page." in hub.files(MODEL)[CARD].decode()
+    (model.folder / CARD).write_text(by_hand("From the folder."), encoding="utf-8")
+    client.push(model.folder)
+    card = hub.files(MODEL)[CARD].decode()
+    assert "From the folder." in card
+    assert "From the Hub’s page." not in card
+    (model.folder / CARD).unlink()
+    client.push(model.folder)
+    assert "From the folder." in hub.files(MODEL)[CARD].decode()
+
+
+def test_a_branch_of_its_own_leaves_main_alone(hub: HubServer, client: Client, model: Bundle) -> None:
+    hub.create(MODEL)
+    done = client.push(model.folder, "--revision", "next", "--message", "Try this")
+    assert done.code == 0, done.err
+    assert hub.files(MODEL) == {}
+    assert WEIGHTS in hub.files(MODEL, revision="next")
+    assert hub.repos["model", MODEL].messages[-1] == "Try this"
+
+
+def test_a_pull_request_is_made_once_and_main_stays(hub: HubServer, client: Client, model: Bundle) -> None:
+    hub.create(MODEL)
+    done = client.push(model.folder, "--create-pr")
+    assert (done.code, done.out) == (0, f"{hub.endpoint}/{MODEL}/discussions/1\n"), done.err
+    again = client.push(model.folder, "--create-pr")
+    assert again.out == done.out
+    repo = hub.repos["model", MODEL]
+    assert list(repo.pull_requests) == ["refs/pr/1"]
+    assert hub.files(MODEL) == {}
+    assert not repo.tags
+    assert WEIGHTS in hub.files(MODEL, revision="refs/pr/1")
+
+
+def test_large_files_go_up_in_parts(hub: HubServer, client: Client, model: Bundle) -> None:
+    hub.multipart_over = 4096
+    done = client.push(model.folder)
+    assert done.code == 0, done.err
+    parts = hub.requests(r"PUT /objects/.*part=")
+    assert len(parts) == -(-(model.folder / WEIGHTS).stat().st_size // 4096)
+    assert hub.files(MODEL)[WEIGHTS] == (model.folder / WEIGHTS).read_bytes()
+
+
+def test_private_is_for_new_repos_and_an_open_one_is_not_filled_by_mistake(
+    hub: HubServer, client: Client, model: Bundle
+) -> None:
+    assert client.push(model.folder, "--private").code == 0
+    assert hub.repos["model", MODEL].private
+    hub.repos["model", MODEL].private = False
+    done = client.push(model.folder, "--private")
+    assert done.code == 2
+    assert "is public" in done.err
+
+
+def test_a_repo_with_something_else_in_it_is_left_alone(hub: HubServer, client: Client, model: Bundle) -> None:
+    hub.create(MODEL, files={"pytorch_model.bin": b"another model"})
+    done = client.push(model.folder)
+    assert done.code == 2
+    assert "something else" in done.err
+    assert hub.files(MODEL) == {"pytorch_model.bin": b"another model"}
+
+
+def test_a_space_serves_the_tagged_commit_and_is_not_made_twice(hub: HubServer, client: Client, model: Bundle) -> None:
+    done = client.push(model.folder, "--space", SPACE)
+    assert done.code == 0, done.err
+    assert done.out.splitlines() == [f"{hub.endpoint}/{MODEL}", f"{hub.endpoint}/spaces/{SPACE}"]
+    commit = hub.repos["model", MODEL].branches["main"]
+    space = hub.files(SPACE, "space")
+    assert f"{MODEL}@{commit}" in space["space.py"].decode()
+    # A new card moves the branch; the Space stays with the commit that was verified and tagged.
+    (model.folder / CARD).write_text(by_hand("News."), encoding="utf-8")
+    again = client.push(model.folder, "--space", SPACE)
+    assert again.code == 0, again.err
+    assert hub.repos["model", MODEL].branches["main"] != commit
+    assert len(hub.repos["space", SPACE].commits) == 2
+    assert "nothing to commit" in again.err
+
+
+def test_hardware_is_asked_for_at_creation_and_when_it_changes(hub: HubServer, client: Client, model: Bundle) -> None:
+    client.push(model.folder, "--space", SPACE)
+    assert hub.repos["space", SPACE].hardware == "cpu-basic"
+    assert "torch" not in hub.files(SPACE, "space")["requirements.txt"].decode()
+    done = client.push(model.folder, "--space", SPACE, "--space-hardware", "t4-small")
+    assert done.code == 0, done.err
+    assert hub.repos["space", SPACE].hardware == "t4-small"
+    assert "torch==" in hub.files(SPACE, "space")["requirements.txt"].decode()
+
+
+def test_a_space_of_somebody_else_is_left_alone_and_the_model_stands(
+    hub: HubServer, client: Client, model: Bundle
+) -> None:
+    hub.create(SPACE, "space", files={"app.py": b"another page"})
+    done = client.push(model.folder, "--space", SPACE)
+    assert done.code == 2
+    assert f"The model is published at {hub.endpoint}/{MODEL}, but its Space is not" in done.err
+    assert hub.files(SPACE, "space") == {"app.py": b"another page"}
+    assert WEIGHTS in hub.files(MODEL)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--create-pr", "--revision", "next"], "for main alone"),
+        (["--create-pr", "--space", SPACE], "merge the pull request first"),
+        (["--space-hardware", "t4-small"], "--space USER/NAME"),
+        (["--space", "page"], "USER/NAME"),
+        (["--license", "my-own"], "none the Hub knows"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_any_request(
+    hub: HubServer, client: Client, model: Bundle, options: list[str], words: str
+) -> None:
+    done = client.push(model.folder, *options, "--dry-run")
+    assert done.code == 2
+    assert words in done.err
+    assert hub.seen == []

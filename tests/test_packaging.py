@@ -1,0 +1,185 @@
+"""The wheel: everything in it, nothing beside it, and it works where torch was never installed."""
+
+import email
+import json
+import re
+import subprocess
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, BundleFactory, run_python
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tiny_transformer import __version__
+
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = PYPROJECT["project"]
+
+
+def pins(*names: str) -> dict[str, str]:
+    """Package → version of the requirements files; each line must be an exact pin or another file of ours."""
+    found: dict[str, str] = {}
+    for name in names:
+        for line in (ROOT / name).read_text(encoding="utf-8").splitlines():
+            line = line.split("#")[0].strip()
+            if line and not line.startswith("-r "):
+                package, version = re.fullmatch(r"([\w.-]+)==([\w.]+)", line).groups()  # type: ignore[union-attr]
+                found[canonicalize_name(package)] = version
+    return found
+
+
+def ranges(lines: list[str]) -> list[Requirement]:
+    return [requirement for line in lines if (requirement := Requirement(line)).name != "tiny-transformer"]
+
+
+PINS = pins("requirements.txt", "requirements-dev.txt")
+ALL_RANGES = ranges([*PROJECT["dependencies"], *(r for extra in PROJECT["optional-dependencies"].values() for r in extra)])
+
+
+@pytest.mark.parametrize("requirement", ALL_RANGES, ids=str)
+def test_every_range_was_tried_with_the_pinned_version(requirement: Requirement) -> None:
+    assert requirement.specifier.contains(PINS[canonicalize_name(requirement.name)])
+
+
+@pytest.mark.parametrize("requirement", ALL_RANGES, ids=str)
+def test_every_range_of_what_users_install_has_two_ends(requirement: Requirement) -> None:
+    tools = {Requirement(line).name for line in PROJECT["optional-dependencies"]["dev"]}
+    operators = {clause.operator for clause in requirement.specifier}
+    assert ">=" in operators
+    assert "<" in operators or requirement.name in tools
+
+
+def test_the_page_gets_what_the_base_the_page_and_torch_need() -> None:
+    extras = PROJECT["optional-dependencies"]
+    needed = ranges([*PROJECT["dependencies"], *extras["app"], *extras["torch"]])
+    assert {canonicalize_name(requirement.name) for requirement in needed} == pins("requirements.txt").keys()
+
+
+def test_the_base_is_torch_free() -> None:
+    assert {Requirement(line).name for line in PROJECT["dependencies"]} == {
+        "numpy",
+        "onnxruntime",
+        "tokenizers",
+        "safetensors",
+        "huggingface_hub",
+    }
+
+
+def test_ci_runs_what_the_readme_says() -> None:
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    commands = [line for line in script.splitlines() if line and not line.startswith(("#", "set ", "cd "))]
+    assert commands == ["make test"]
+    assert (ROOT / ".ci" / "run").stat().st_mode & 0o111, "not executable"
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert re.search(r"^test: .*\blint\b.*\btypes\b", makefile, re.MULTILINE)
+    assert re.search(r"^test:.*\n\t.*pytest", makefile, re.MULTILINE)
+
+
+def test_make_knows_its_targets_without_doing_anything() -> None:
+    done = subprocess.run(["make", "-n", "test"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "ruff check" in done.stdout
+    assert "mypy" in done.stdout
+
+
+def files_of(package: str) -> set[str]:
+    folder = ROOT / package
+    return {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc"
+    }
+
+
+def test_the_wheel_holds_the_package_and_nothing_beside_it(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    expected = {f"tiny_transformer/{name}" for name in files_of("tiny_transformer")}
+    expected |= {f"tiny_transformer/export/{name}" for name in files_of("export")}
+    packed = {name for name in names if ".dist-info/" not in name}
+    assert packed == expected
+    assert "tiny_transformer/py.typed" in packed
+    assert any(re.fullmatch(r"tiny_transformer/training/recipes/[\w-]+\.toml", name) for name in packed)
+    assert {name.split("/")[0] for name in packed} == {"tiny_transformer"}, "a top-level `export` would be PyPI's"
+
+
+def test_the_wheel_says_who_it_is(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    (metadata_name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    metadata = email.message_from_bytes(archive.read(metadata_name))
+    assert (metadata["Name"], metadata["Version"]) == ("tiny-transformer", __version__)
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["Requires-Python"] == ">=3.11"
+    assert set(metadata.get_all("Provides-Extra")) == {"torch", "train", "export", "app", "dev"}
+    assert any(name.endswith("licenses/LICENSE") for name in archive.namelist())
+
+
+WITHOUT_TORCH = """
+import importlib.metadata, importlib.util, json, sys
+import tiny_transformer, tiny_transformer.cli, tiny_transformer.bundle, tiny_transformer.tokenizer
+import tiny_transformer.generation, tiny_transformer.parity, tiny_transformer.text_model, tiny_transformer.backends.ort
+tiny_transformer.cli.build_parser()
+print(json.dumps({
+    "version": tiny_transformer.__version__,
+    "installed": importlib.metadata.version("tiny-transformer"),
+    "home": tiny_transformer.__file__,
+    "torch": importlib.util.find_spec("torch") is not None,
+    "gradio": importlib.util.find_spec("gradio") is not None,
+    "export": importlib.util.find_spec("export") is not None,
+    "inner": importlib.util.find_spec("tiny_transformer.export") is not None,
+}))
+"""
+
+
+def outside(code: str, *arguments: str | Path, python: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run where the checkout cannot be imported by accident."""
+    return subprocess.run(
+        [str(python), "-c", code, *map(str, arguments)], capture_output=True, text=True, cwd=folder, check=False
+    )
+
+
+def test_the_wheel_works_where_torch_was_never_installed(torchfree_python: Path, tmp_path: Path) -> None:
+    done = outside(WITHOUT_TORCH, python=torchfree_python, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert str(ROOT) not in found.pop("home"), "the checkout was imported, not the wheel"
+    assert found == {
+        "version": __version__,
+        "installed": __version__,
+        "torch": False,
+        "gradio": False,
+        "export": False,
+        "inner": True,
+    }
+
+
+def test_the_installed_command_runs(torchfree_python: Path, tmp_path: Path, make_bundle: BundleFactory) -> None:
+    program = torchfree_python.with_name("tiny-transformer")
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert (done.returncode, done.stdout) == (0, f"tiny-transformer {__version__}\n")
+    folder = make_bundle().folder
+    done = subprocess.run([program, "info", folder], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "unverified" in done.stdout
+    done = subprocess.run([program, "info", folder, "--shapes"], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "pip install 'tiny-transformer[torch]'" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_init_says_what_is_missing_where_torch_is_not(torchfree_python: Path, tmp_path: Path) -> None:
+    program = torchfree_python.with_name("tiny-transformer")
+    done = subprocess.run(
+        [program, "init", tmp_path / "m", "--preset", "tiny"], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "pip install 'tiny-transformer[torch]'" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_checkout_runs_too(tmp_path: Path) -> None:
+    done = run_python("import tiny_transformer, export; print(tiny_transformer.__version__)")
+    assert done.out == f"{__version__}\n", done.err

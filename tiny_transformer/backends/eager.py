@@ -1,0 +1,202 @@
+"""PyTorch eager, on the CPU or on CUDA: the reference every other backend is compared with.
+
+Shapes: B batch, T new tokens, S source, H heads, C capacity of the cache, K head width, V vocabulary.
+"""
+
+import copy
+import threading
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tiny_transformer.backends.base import AttentionArrays, Batch
+from tiny_transformer.bundle import Bundle
+from tiny_transformer.config import ModelConfig
+from tiny_transformer.errors import BackendError, InputError
+from tiny_transformer.model import Memory, attention_maps, load_model
+
+
+@dataclass
+class TorchState:
+    """The cache of one batch: buffers that keep their place, and how much of each row is written."""
+
+    keys: list[Tensor]  # one a layer, each B H C K
+    values: list[Tensor]  # likewise
+    lengths: np.ndarray  # B
+    memory: Memory | None  # of the source, where there is an encoder
+    sources: np.ndarray  # B: which source each row of the memory holds
+
+
+class EagerBackend:
+    """Runs a torch model through the protocol. Threads may share it: what a run needs is in its state."""
+
+    name = "eager"
+
+    def __init__(
+        self, model: Any, config: ModelConfig, *, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+    ) -> None:
+        """Takes the model over: moved to the device (and type), in evaluation mode."""
+        self.config = config
+        self.device = torch.device(device)
+        self.model = model.to(device=self.device, dtype=dtype).eval()
+        self.dtype = next(self.model.parameters()).dtype
+        self._watching = threading.Lock()
+
+    @torch.inference_mode()
+    def start(self, prefix: Batch, source: Batch | None, capacity: int) -> tuple[np.ndarray, TorchState]:
+        """Read source and prefix; logits (B, V) after each row's last prefix token."""
+        n_rows, n_new = prefix.ids.shape
+        self._check(prefix, source)
+        if not n_new <= capacity <= self.config.max_length:
+            raise InputError(f"capacity is {capacity}; choose from {n_new} to {self.config.max_length}.")
+        memory = None if source is None else self.model.encode(self._tensor(source.ids), self._tensor(source.mask))
+        shape = (n_rows, self.config.n_heads, capacity, self.config.d_head)  # B H C K
+        layers = range(self.config.n_decoder_layers)
+        # Zeros, not empty memory: a hidden place has weight 0, but 0 × NaN would still be NaN.
+        keys = [torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in layers]
+        values = [torch.zeros_like(key) for key in keys]
+        state = TorchState(keys, values, np.zeros(n_rows, dtype=np.int64), memory, np.arange(n_rows))
+        logits = self._decode(prefix.ids, state)  # B T V
+        # Places past a row's own length now hold padding's keys: overwritten before any query sees them.
+        state.lengths = prefix.lengths.copy()
+        last = logits[torch.arange(n_rows, device=self.device), self._tensor(prefix.lengths - 1)]  # B V
+        return _array(last), state
+
+    @torch.inference_mode()
+    def step(self, ids: np.ndarray, state: TorchState) -> tuple[np.ndarray, TorchState]:
+        """Add tokens (B, T) to every row; logits (B, V) after the last. T > 1 for a single row only."""
+        new = Batch(ids, np.full(ids.shape[0], ids.shape[-1], dtype=np.int64))
+        new.check(self.config, "step")
+        if ids.shape[0] != state.lengths.size or (ids.shape[0] > 1 and ids.shape[1] > 1):
+            raise InputError(f"A step of shape {ids.shape} does not fit a state of {state.lengths.size} rows.")
+        logits = self._decode(ids, state)  # B T V
+        state.lengths = state.lengths + ids.shape[1]
+        return _array(logits[:, -1]), state
+
+    @torch.inference_mode()
+    def reorder(self, state: TorchState, rows: np.ndarray) -> TorchState:
+        """The state whose row i was row rows[i]; rows may be repeated or left out."""
+        rows = np.asarray(rows, dtype=np.int64)
+        used = int(state.lengths.max())
+        memory, sources = state.memory, state.sources[rows]
+        # A beam mostly trades places among rows of one source: then the memory can stay as it is.
+        if memory is not None and not np.array_equal(sources, state.sources):
+            index = self._tensor(rows)
+            memory = Memory(
+                [key.index_select(0, index) for key in memory.keys],
+                [value.index_select(0, index) for value in memory.values],
+                memory.visible.index_select(0, index),
+            )
+        return TorchState(
+            [self._moved(key, rows, used) for key in state.keys],
+            [self._moved(value, rows, used) for value in state.values],
+            state.lengths[rows],
+            memory,
+            sources,
+        )
+
+    @torch.inference_mode()
+    def logits(self, target: Batch, source: Batch | None) -> np.ndarray:
+        """Logits (B, T, V) of a whole target at once, without a cache."""
+        self._check(target, source)
+        if source is None:
+            return _array(self.model(self._tensor(target.ids)))
+        return _array(self.model(self._tensor(source.ids), self._tensor(source.mask), self._tensor(target.ids)))
+
+    def attention(self, target: Batch, source: Batch | None) -> AttentionArrays:
+        """Every attention weight of one pass over the whole target."""
+        self._check(target, source)
+        inputs = [] if source is None else [self._tensor(source.ids), self._tensor(source.mask)]
+        with self._watching:
+            maps = attention_maps(self._watched_model, self._tensor(target.ids), *inputs)
+        return AttentionArrays(*(None if m is None else _array(m) for m in maps))  # type: ignore[arg-type]
+
+    @cached_property
+    def _watched_model(self) -> Any:
+        """A copy over the same tensors: hooks on the model itself would also see other threads' runs."""
+        shared = {id(tensor): tensor for tensor in (*self.model.parameters(), *self.model.buffers())}
+        return copy.deepcopy(self.model, shared)
+
+    def _decode(self, ids: np.ndarray, state: TorchState) -> Tensor:
+        """Write new tokens (B, T) behind each row's length; logits B T V."""
+        positions = state.lengths[:, None] + np.arange(ids.shape[1])  # B T
+        used = int(positions[:, -1].max()) + 1
+        if used > state.keys[0].size(2):
+            raise InputError(f"The cache has {state.keys[0].size(2)} places and {used} are needed; ask for more.")
+        # Views that end with the longest row: attention costs what is written, not what may come.
+        keys = [key[:, :, :used] for key in state.keys]  # each B H used K
+        values = [value[:, :, :used] for value in state.values]
+        memory = [] if state.memory is None else [state.memory]
+        logits: Tensor = self.model.decode(self._tensor(ids), self._tensor(positions), keys, values, *memory)[0]
+        return logits
+
+    def _moved(self, buffer: Tensor, rows: np.ndarray, used: int) -> Tensor:
+        """Rows of a buffer in a new order; in place where they fit, and only those that move."""
+        if rows.size <= buffer.size(0):
+            target = buffer[: rows.size]  # n H C K
+            moving = np.flatnonzero(rows != np.arange(rows.size))
+        else:
+            target = buffer.new_zeros(rows.size, *buffer.shape[1:])
+            moving = np.arange(rows.size)
+        if moving.size:
+            taken = buffer[:, :, :used].index_select(0, self._tensor(rows[moving]))  # a copy: nothing is overwritten
+            target[:, :, :used].index_copy_(0, self._tensor(moving), taken)
+        return target
+
+    def _check(self, target: Batch, source: Batch | None) -> None:
+        target.check(self.config, "target")
+        if self.config.is_encoder_decoder != (source is not None):
+            wanted = "needs a source" if source is None else "takes no source"
+            raise InputError(f"The model is {self.config.architecture} and {wanted}; correct the call.")
+        if source is not None:
+            source.check(self.config, "source")
+            if source.lengths.size != target.lengths.size:
+                raise InputError(
+                    f"There are {source.lengths.size} sources for {target.lengths.size} targets; pair them up."
+                )
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
+
+
+def open_eager(
+    bundle: Bundle, device: str | None = None, threads: int | None = None, dtype: torch.dtype | None = None
+) -> EagerBackend:
+    """The folder's model, on CUDA where there is one unless `device` says otherwise."""
+    place = torch_device(device)
+    set_threads(threads)
+    return EagerBackend(load_model(bundle), bundle.config, device=place, dtype=dtype)
+
+
+def torch_device(device: str | None) -> torch.device:
+    """A device that is really there. On CUDA, float32 then means float32 (no TF32)."""
+    try:
+        place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    except RuntimeError:
+        raise BackendError(f"There is no device {device!r}; choose cpu, cuda or cuda:N.") from None
+    if place.type not in ("cpu", "cuda"):
+        raise BackendError(f"The device {device!r} is not supported; choose cpu, cuda or cuda:N.")
+    if place.type == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if (place.index or 0) >= count:
+            raise BackendError(f"The device {device!r} is not there ({count} CUDA devices found); choose cpu.")
+        torch.set_float32_matmul_precision("highest")
+    return place
+
+
+def set_threads(threads: int | None) -> None:
+    """How many cores torch may use, for the whole process; None leaves it as it is."""
+    if threads is None:
+        return
+    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1024:
+        raise InputError(f"threads is {threads!r}; choose a whole number from 1 to 1024.")
+    torch.set_num_threads(threads)
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    array: np.ndarray = tensor.detach().float().cpu().numpy()
+    return array

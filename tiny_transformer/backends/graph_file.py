@@ -1,0 +1,123 @@
+"""What an ONNX file says about itself, and where its weights lie: read and checked before anything runs it.
+
+The `onnx` package is no part of what a user installs, and ONNX Runtime tells only after loading. So the few fields
+of the protobuf encoding that matter are walked here, wherever in the file a tensor hides.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tiny_transformer.config import ModelConfig
+from tiny_transformer.errors import BackendError
+from tiny_transformer.weights import WeightIndex, read_index
+
+MAX_FILE_BYTES = 64 * 1024 * 1024  # a graph without weights has a few hundred thousand
+
+# Kind of message → number of a field → the kind inside (onnx.proto of the ONNX project).
+_INSIDE = {
+    "model": {7: "graph", 14: "property", 25: "function"},
+    "graph": {1: "node", 5: "tensor", 15: "sparse tensor"},
+    "function": {7: "node"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse tensor", 23: "sparse tensor"},
+    "sparse tensor": {1: "tensor", 2: "tensor"},
+    "tensor": {13: "property"},
+}
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+@dataclass
+class GraphFile:
+    """The metadata of a graph, and the external data (location, offset, length as written) of each tensor."""
+
+    metadata: dict[str, str] = field(default_factory=dict)
+    external: list[dict[str, str]] = field(default_factory=list)
+
+
+def signature(config: ModelConfig, index: WeightIndex) -> dict[str, str]:
+    """What a graph must say about itself to belong to a config and to a weights file."""
+    config_sha256 = hashlib.sha256(config.to_json().encode("utf-8")).hexdigest()
+    return {"config_sha256": config_sha256, "weights_header_sha256": index.header_sha256}
+
+
+def check_graph(path: Path, weights: Path, config: ModelConfig) -> None:
+    """Refuse a graph that is missing, damaged, or made for another config or weights file."""
+    again = f"make it again with: python -m export all {path.parent}"
+    graph = read_graph(path)
+    index = read_index(weights)
+    for key, wanted in signature(config, index).items():
+        if graph.metadata.get(key) != wanted:
+            other = "another config" if key == "config_sha256" else f"another {weights.name}"
+            raise BackendError(f"{path} was made for {other} than the one beside it; {again}")
+    places = {(weights.name, str(entry.offset), str(entry.length)) for entry in index.tensors.values()}
+    for entry in graph.external:
+        place = tuple(entry.get(key, "") for key in ("location", "offset", "length"))
+        if place not in places:
+            raise BackendError(f"{path} takes weights from {place[0]!r} at {place[1]}, no tensor of {weights}; {again}")
+
+
+def read_graph(path: Path) -> GraphFile:
+    """Walk a file; a missing, truncated or foreign one is refused in a sentence."""
+    again = f"make it again with: python -m export all {path.parent}"
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise BackendError(f"{path} is larger than {MAX_FILE_BYTES} bytes, so it holds weights; {again}")
+        graph = GraphFile()
+        _walk("model", memoryview(path.read_bytes()), graph)
+        if not graph.metadata:
+            raise ValueError("it has no metadata")
+    except FileNotFoundError:
+        raise BackendError(f"{path} does not exist; make it with: python -m export all {path.parent}") from None
+    except (OSError, ValueError, IndexError, RecursionError) as error:
+        raise BackendError(f"{path} is not a whole graph of ours ({error}); {again}") from None
+    return graph
+
+
+def _walk(kind: str, data: memoryview, graph: GraphFile) -> None:
+    properties = {}
+    for number, value in _fields(data):
+        inner = _INSIDE[kind].get(number)
+        if inner == "property":
+            pair = {key: str(text, "utf-8") for key, text in _fields(value)}
+            properties[pair.get(1, "")] = pair.get(2, "")
+        elif inner:
+            _walk(inner, value, graph)
+    if kind == "model":
+        graph.metadata = properties
+    elif kind == "tensor" and properties:
+        graph.external.append(properties)
+
+
+def _fields(data: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """Number and bytes of every field; the bytes of a plain number are left out, as no one asks for them."""
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        wire = key & 7
+        if wire == _VARINT:
+            _, end = _varint(data, at)
+        elif wire == _BYTES:
+            length, at = _varint(data, at)
+            end = at + length
+        elif wire in (_FIXED32, _FIXED64):
+            end = at + (4 if wire == _FIXED32 else 8)
+        else:
+            raise ValueError(f"unknown wire type {wire}")
+        if end > len(data):
+            raise ValueError("it ends inside a field")
+        yield key >> 3, data[at:end] if wire == _BYTES else data[at:at]
+        at = end
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    """A number in base 128, lowest digits first, and the place behind it."""
+    number = 0
+    for shift in range(0, 70, 7):
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+    raise ValueError("a number has more than 64 bits")

@@ -1,0 +1,276 @@
+"""ONNX Runtime on the CPU: no torch, caches written in place, one pair of sessions for any number of users.
+
+Shapes: B batch, T new tokens, S source, C capacity of the cache, H heads, K head width, V vocabulary.
+"""
+
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from tiny_transformer.backends.base import AttentionArrays, Batch
+from tiny_transformer.backends.graph_file import check_graph
+from tiny_transformer.bundle import (
+    ATTENTION_ONNX,
+    DECODER_INT8,
+    DECODER_ONNX,
+    ENCODER_INT8,
+    ENCODER_ONNX,
+    WEIGHTS,
+    WEIGHTS_INT8,
+    Bundle,
+    sha256,
+)
+from tiny_transformer.config import ModelConfig
+from tiny_transformer.errors import BackendError, InputError
+from tiny_transformer.weights import read_index
+
+WEIGHTS_SHA256 = "weights_sha256"  # in the metadata of the int8 file: the weights it was made from
+
+
+@dataclass
+class OrtState:
+    """The cache of one batch: buffers that ONNX Runtime reads and writes in place."""
+
+    caches: dict[str, np.ndarray]  # past's name → B H C K
+    memory: dict[str, np.ndarray]  # the encoder's keys and values, B H S K, and its mask, B S; empty without encoder
+    lengths: np.ndarray  # B: how much of each row is written
+    sources: np.ndarray  # B: which source each row of the memory holds
+    # What the next run is bound to; None until a run, and after the number of rows has changed.
+    binding: Any = None
+    ids: np.ndarray = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))  # B T
+    positions: np.ndarray = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))  # B T
+
+
+class OrtBackend:
+    """Runs a folder's graphs through the protocol. Threads may share it: what a run needs is in its state."""
+
+    def __init__(self, bundle: Bundle, *, threads: int | None = None, int8: bool = False) -> None:
+        self.name = "onnx-int8" if int8 else "onnx"
+        self.config = bundle.config
+        self._bundle = bundle
+        self._weights = WEIGHTS_INT8 if int8 else WEIGHTS
+        self._encoder = ENCODER_INT8 if int8 else ENCODER_ONNX
+        self._decoder = DECODER_INT8 if int8 else DECODER_ONNX
+        self._threads = threads or default_threads(bundle.config)
+        self._sessions: dict[str, Any] = {}
+        self._opening = threading.Lock()
+        part = ".decoder" if self.config.is_encoder_decoder else ""
+        slots = [f"{i}{part}.{kind}" for i in range(self.config.n_decoder_layers) for kind in ("key", "value")]
+        self._caches = {f"past_key_values.{slot}": f"present.{slot}" for slot in slots}
+        self._memory = {name.replace(".decoder.", ".encoder.") for name in self._caches} if part else set()
+
+    def start(self, prefix: Batch, source: Batch | None, capacity: int) -> tuple[np.ndarray, OrtState]:
+        """Read source and prefix; logits (B, V) after each row's last prefix token."""
+        self._check(prefix, source)
+        n_rows, n_new = prefix.ids.shape
+        if not n_new <= capacity <= self.config.max_length:
+            raise InputError(f"capacity is {capacity}; choose from {n_new} to {self.config.max_length}.")
+        state = OrtState(
+            caches=self._empty_caches(n_rows, capacity),
+            memory=self._read(source),
+            lengths=np.zeros(n_rows, dtype=np.int64),
+            sources=np.arange(n_rows),
+        )
+        logits = self._decode(prefix.ids, state)  # B T V
+        # Places past a row's own length now hold padding's keys: overwritten before any query sees them.
+        state.lengths = prefix.lengths.copy()
+        return logits[np.arange(n_rows), prefix.lengths - 1], state
+
+    def step(self, ids: np.ndarray, state: OrtState) -> tuple[np.ndarray, OrtState]:
+        """Add tokens (B, T) to every row; logits (B, V) after the last. T > 1 for a single row only."""
+        if ids.ndim != 2 or ids.shape[0] != state.lengths.size or 0 in ids.shape or min(ids.shape) > 1:
+            raise InputError(f"A step of shape {ids.shape} does not fit a state of {state.lengths.size} rows.")
+        if ids.min() < 0 or ids.max() >= self.config.vocab_size:
+            raise InputError(f"A step holds ids outside the vocabulary of {self.config.vocab_size}; check them.")
+        logits = self._decode(ids, state)  # B T V
+        state.lengths = state.lengths + ids.shape[1]
+        return logits[:, -1], state
+
+    def reorder(self, state: OrtState, rows: np.ndarray) -> OrtState:
+        """The state whose row i was row rows[i]; rows may be repeated or left out."""
+        rows = np.asarray(rows, dtype=np.int64)
+        used = int(state.lengths.max())
+        if rows.size != state.lengths.size:
+            state.binding = None
+        state.caches = {name: _moved(buffer, rows, used) for name, buffer in state.caches.items()}
+        sources = state.sources[rows]
+        # A beam mostly trades places among rows of one source: then the memory can stay as it is.
+        if state.memory and not np.array_equal(sources, state.sources):
+            state.memory = {name: array[rows] for name, array in state.memory.items()}
+            state.binding = None
+        state.sources, state.lengths = sources, state.lengths[rows]
+        return state
+
+    def logits(self, target: Batch, source: Batch | None) -> np.ndarray:
+        """Logits (B, T, V) of a whole target at once, from an empty past."""
+        self._check(target, source)
+        n_rows = len(target.ids)
+        lengths = np.zeros(n_rows, dtype=np.int64)
+        state = OrtState(self._empty_caches(n_rows, 0), self._read(source), lengths, np.arange(n_rows))
+        return self._decode(target.ids, state)
+
+    def attention(self, target: Batch, source: Batch | None) -> AttentionArrays:
+        """Every attention weight of one pass over the whole target; int8 graphs have the float model's."""
+        self._check(target, source)
+        session = self._session(ATTENTION_ONNX, WEIGHTS)
+        if source is None:
+            (decoder,) = session.run(["decoder_attentions"], {"input_ids": target.ids})
+            return AttentionArrays(None, decoder, None)
+        feeds = {
+            "input_ids": source.ids,
+            "attention_mask": source.mask.astype(np.int64),
+            "decoder_input_ids": target.ids,
+        }
+        names = ["encoder_attentions", "decoder_attentions", "cross_attentions"]
+        return AttentionArrays(*session.run(names, feeds))
+
+    def _read(self, source: Batch | None) -> dict[str, np.ndarray]:
+        """The encoder's memory of the source, under the decoder's names; nothing without a source."""
+        if source is None:
+            return {}
+        session = self._session(self._encoder, self._weights)
+        mask = source.mask.astype(np.int64)
+        n_rows, length = source.ids.shape
+        memory = {name: np.empty(self._cache_shape(n_rows, length), dtype=np.float32) for name in sorted(self._memory)}
+        binding = session.io_binding()
+        _bind_input(binding, "input_ids", source.ids)
+        _bind_input(binding, "attention_mask", mask)
+        for name, array in memory.items():
+            _bind_output(binding, name.replace("past_key_values.", "present."), array)
+        session.run_with_iobinding(binding)
+        return memory | {"encoder_attention_mask": mask}
+
+    def _decode(self, ids: np.ndarray, state: OrtState) -> np.ndarray:
+        """Run new tokens (B, T) behind each row's length; logits B T V."""
+        session = self._session(self._decoder, self._weights)
+        n_rows, n_new = ids.shape
+        capacity = next(iter(state.caches.values())).shape[2]
+        if 0 < capacity < int(state.lengths.max()) + n_new:
+            needed = int(state.lengths.max()) + n_new
+            raise InputError(f"The cache has {capacity} places and {needed} are needed; ask for more.")
+        if state.binding is None:
+            state.binding = session.io_binding()
+            self._bind_buffers(state, in_place=capacity > 0)
+            state.ids = state.positions = np.empty((0, 0), dtype=np.int64)
+        if state.ids.shape != ids.shape:
+            state.ids, state.positions = np.empty_like(ids), np.empty_like(ids)
+            _bind_input(state.binding, "input_ids", state.ids)
+            _bind_input(state.binding, "position_ids", state.positions)
+        state.ids[:] = ids
+        state.positions[:] = state.lengths[:, None] + np.arange(n_new)
+        logits = np.empty((n_rows, n_new, self.config.vocab_size), dtype=np.float32)
+        _bind_output(state.binding, "logits", logits)
+        session.run_with_iobinding(state.binding)
+        return logits
+
+    def _bind_buffers(self, state: OrtState, in_place: bool) -> None:
+        """Past and present are one buffer: the graph writes the new places and copies nothing."""
+        for past, present in self._caches.items():
+            _bind_input(state.binding, past, state.caches[past])
+            if in_place:
+                _bind_output(state.binding, present, state.caches[past])
+        for name, array in state.memory.items():
+            _bind_input(state.binding, name, array)
+
+    def _empty_caches(self, n_rows: int, capacity: int) -> dict[str, np.ndarray]:
+        # Zeros come from the system as they are touched: a large capacity costs nothing until it is used.
+        return {name: np.zeros(self._cache_shape(n_rows, capacity), dtype=np.float32) for name in self._caches}
+
+    def _cache_shape(self, n_rows: int, length: int) -> tuple[int, int, int, int]:
+        return (n_rows, self.config.n_heads, length, self.config.d_head)
+
+    def _session(self, graph: str, weights: str) -> Any:
+        """The session of one graph, opened when it is first wanted."""
+        with self._opening:
+            if graph not in self._sessions:
+                folder = self._bundle.folder
+                check_graph(folder / graph, folder / weights, self.config)
+                self._sessions[graph] = open_session(folder / graph, self._threads)
+            return self._sessions[graph]
+
+    def _check(self, target: Batch, source: Batch | None) -> None:
+        target.check(self.config, "target")
+        if self.config.is_encoder_decoder != (source is not None):
+            wanted = "needs a source" if source is None else "takes no source"
+            raise InputError(f"The model is {self.config.architecture} and {wanted}; correct the call.")
+        if source is not None:
+            source.check(self.config, "source")
+            if len(source.ids) != len(target.ids):
+                raise InputError(f"There are {len(source.ids)} sources for {len(target.ids)} targets; pair them up.")
+
+
+def open_ort(bundle: Bundle, *, threads: int | None = None, int8: bool = False) -> OrtBackend:
+    """The folder's graphs, checked; nothing is loaded before it is used."""
+    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1024):
+        raise InputError(f"threads is {threads!r}; choose a whole number from 1 to 1024.")
+    backend = OrtBackend(bundle, threads=threads, int8=int8)
+    if int8:
+        _check_int8(bundle)
+    return backend
+
+
+def _check_int8(bundle: Bundle) -> None:
+    """The 8-bit weights must have been made from the folder's own."""
+    path = bundle.folder / WEIGHTS_INT8
+    if not bundle.has(WEIGHTS_INT8):
+        raise BackendError(f"{path} does not exist; make it with: python -m export all {bundle.folder}")
+    if read_index(path).metadata.get(WEIGHTS_SHA256) != sha256(bundle.folder / WEIGHTS):
+        raise BackendError(
+            f"{path} was made from another {WEIGHTS} than the one beside it; "
+            f"make it again with: python -m export all {bundle.folder}"
+        )
+
+
+def open_session(path: Path, threads: int) -> Any:
+    """An inference session; what ONNX Runtime refuses becomes one sentence."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4  # failures come back as exceptions
+    for key, value in SESSION_ENTRIES.items():
+        options.add_session_config_entry(key, value)
+    try:
+        return onnxruntime.InferenceSession(
+            path, options, providers=["CPUExecutionProvider"], disabled_optimizers=["SkipLayerNormFusion"]
+        )
+    except Exception as error:  # pybind types of its own, and RuntimeError
+        reason = str(error).strip().splitlines()[0]
+        raise BackendError(
+            f"ONNX Runtime cannot load {path} ({reason}); make it again with: python -m export all {path.parent}"
+        ) from None
+
+
+SESSION_ENTRIES: Mapping[str, str] = {"session.intra_op.allow_spinning": "0"}
+
+
+def default_threads(config: ModelConfig) -> int:
+    """How many cores pay for this shape."""
+    return min(2, os.cpu_count() or 1)
+
+
+def _bind_input(binding: Any, name: str, array: np.ndarray) -> None:
+    assert array.flags.c_contiguous
+    binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+
+
+def _bind_output(binding: Any, name: str, array: np.ndarray) -> None:
+    binding.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+
+
+def _moved(buffer: np.ndarray, rows: np.ndarray, used: int) -> np.ndarray:
+    """Rows of a buffer in a new order; in place where they fit, and only those that move."""
+    if rows.size <= len(buffer):
+        target = buffer[: rows.size]
+        moving = np.flatnonzero(rows != np.arange(rows.size))
+    else:
+        target = np.zeros((rows.size, *buffer.shape[1:]), dtype=buffer.dtype)
+        moving = np.arange(rows.size)
+    if moving.size:
+        target[moving, :, :used] = buffer[rows[moving], :, :used]  # the right side is a copy: nothing is lost
+    return target

@@ -1,0 +1,84 @@
+"""TorchScript: the same model, compiled; everything around it is the eager backend's.
+
+PyTorch has deprecated TorchScript in favour of `torch.export`; it still runs, and loads without our code.
+"""
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tiny_transformer.backends.eager import EagerBackend, set_threads, torch_device
+from tiny_transformer.bundle import TORCHSCRIPT, Bundle
+from tiny_transformer.errors import BundleError
+from tiny_transformer.model import build_model, load_model, load_weights, weights_of
+
+
+class TorchScriptBackend(EagerBackend):
+    """Runs a scripted model through the protocol."""
+
+    name = "torchscript"
+
+    @cached_property
+    def _watched_model(self) -> Any:
+        """An eager model with the same weights: the parts of a scripted one cannot be watched."""
+        model = build_model(self.config)
+        load_weights(model, weights_of(self.model), where="the scripted model")
+        return model.to(device=self.device, dtype=self.dtype).eval()
+
+
+def open_torchscript(bundle: Bundle, device: str | None = None, threads: int | None = None) -> TorchScriptBackend:
+    """The folder's archive where it has one, otherwise its weights scripted in memory."""
+    place = torch_device(device)
+    set_threads(threads)
+    if not bundle.has(TORCHSCRIPT):
+        return TorchScriptBackend(script(load_model(bundle)), bundle.config, device=place)
+    path = bundle.folder / TORCHSCRIPT
+    model = load_archive(path)
+    check_weights(model, bundle.weights(), path)
+    return TorchScriptBackend(model, bundle.config, device=place)
+
+
+def script(model: torch.nn.Module) -> torch.jit.ScriptModule:
+    """The model compiled, in evaluation mode; the only use of `torch.jit.script`."""
+    with silenced():
+        scripted: torch.jit.ScriptModule = torch.jit.script(model.eval())
+    return scripted
+
+
+def load_archive(path: Path) -> torch.jit.ScriptModule:
+    """Load an archive. It holds code: only load what this machine made or a parity report vouches for."""
+    try:
+        with silenced():
+            load: Any = torch.jit.load  # untyped in torch
+            model: torch.jit.ScriptModule = load(path, map_location="cpu")
+    except (RuntimeError, ValueError, OSError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise BundleError(f"{path} is not a TorchScript archive ({reason}); export it again.") from None
+    return model
+
+
+def check_weights(model: torch.nn.Module, weights: Mapping[str, np.ndarray], path: Path) -> None:
+    """Refuse an archive made from other weights than the folder's."""
+    held = dict(model.named_parameters())
+    for name in sorted(weights.keys() | held.keys()):
+        same = (
+            name in held
+            and name in weights
+            and np.array_equal(held[name].detach().float().numpy(), weights[name].astype(np.float32))
+        )
+        if not same:
+            raise BundleError(f"{path} holds other weights than the folder ({name} differs); export it again.")
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Without the warning that TorchScript is deprecated: the README says so once for all."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
+        yield

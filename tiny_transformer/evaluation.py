@@ -1,0 +1,152 @@
+"""How good a model's texts are: metrics as pure functions, and a model folder judged by them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+from tiny_transformer.errors import DataError, InputError
+from tiny_transformer.tokenizer import Message
+
+
+@dataclass(frozen=True)
+class Score:
+    """A figure of sacrebleu, with the signature that says how it was computed."""
+
+    value: float
+    signature: str
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is put to a model, and the answer it is judged by."""
+
+    prompt: str | tuple[Message, ...]  # a source text, or a dialogue that ends with the user's turn
+    answer: str
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The figures of one model on one set of examples."""
+
+    examples: int
+    metrics: dict[str, float]
+    signatures: dict[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+class Answerer(Protocol):
+    """The part of a loaded model that evaluation needs."""
+
+    def generate_batch(self, texts: Sequence[str], **options: Any) -> Sequence[Any]:
+        """One result a text, each with `.text`."""
+        ...
+
+    def reply(self, history: Sequence[Message], **options: Any) -> Any:
+        """The assistant's next turn, with `.text`."""
+        ...
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str | None = None) -> Score:
+    """Corpus BLEU from 0 to 100; `tokenize="none"` for text that is tokenised already."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    return _sacrebleu(BLEU(tokenize=tokenize or "13a", force=True), hypotheses, references)
+
+
+def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    """Corpus chrF2 from 0 to 100."""
+    from sacrebleu.metrics.chrf import CHRF
+
+    return _sacrebleu(CHRF(), hypotheses, references)
+
+
+def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """Share of texts, in percent, that are the reference itself."""
+    _check(hypotheses, references)
+    return 100.0 * sum(h.strip() == r.strip() for h, r in zip(hypotheses, references, strict=True)) / len(references)
+
+
+def accuracy(replies: Sequence[str], answers: Sequence[str]) -> float:
+    """Share of questions, in percent, that got their own answer; case and spacing are no difference."""
+    _check(replies, answers)
+    return exact_match([_plain(reply) for reply in replies], [_plain(answer) for answer in answers])
+
+
+def perplexity(loss: float) -> float:
+    """exp of the mean negative log-likelihood: among how many tokens the model is torn."""
+    return math.exp(loss) if loss < 700 else math.inf
+
+
+def translation_metrics(
+    hypotheses: Sequence[str], references: Sequence[str], tokenize: str | None = None
+) -> Evaluation:
+    """BLEU, chrF and exact match of translations."""
+    scores = {"bleu": bleu(hypotheses, references, tokenize), "chrf": chrf(hypotheses, references)}
+    metrics = {name: score.value for name, score in scores.items()}
+    metrics["exact_match"] = exact_match(hypotheses, references)
+    return Evaluation(len(references), metrics, {name: score.signature for name, score in scores.items()})
+
+
+def reply_metrics(replies: Sequence[str], answers: Sequence[str]) -> Evaluation:
+    """Share of replies that are the intended answer."""
+    return Evaluation(len(answers), {"accuracy": accuracy(replies, answers)})
+
+
+def evaluate_model(
+    model: Answerer, questions: Sequence[Question], *, tokenize: str | None = None, **options: Any
+) -> Evaluation:
+    """Let a loaded model answer every question and measure; `options` are those of generation."""
+    if not questions:
+        raise DataError("There is nothing to evaluate; name a file with examples.")
+    answers = [question.answer for question in questions]
+    texts = [_single_text(question) for question in questions]
+    if all(text is not None for text in texts):
+        found = [result.text for result in model.generate_batch([str(text) for text in texts], **options)]
+    else:
+        found = [model.reply(list(_dialogue(question)), **options).text for question in questions]
+    if isinstance(questions[0].prompt, str):
+        return translation_metrics(found, answers, tokenize)
+    return reply_metrics(found, answers)
+
+
+def question_from_record(record: Mapping[str, Any], where: str) -> Question:
+    """One line of `evaluation.jsonl`: {"source", "target"}, or {"messages", "answer"}."""
+    if isinstance(record.get("source"), str) and isinstance(record.get("target"), str):
+        return Question(record["source"], record["target"])
+    messages, answer = record.get("messages"), record.get("answer")
+    if isinstance(messages, list) and messages and isinstance(answer, str):
+        return Question(tuple(messages), answer)
+    raise DataError(f'{where} is neither {{"source", "target"}} nor {{"messages", "answer"}}; correct it.')
+
+
+def _single_text(question: Question) -> str | None:
+    """The text of a prompt that is one text, or one user's turn; such prompts can be answered in batches."""
+    if isinstance(question.prompt, str):
+        return question.prompt
+    first, *rest = question.prompt
+    return None if rest or first["role"] != "user" else first["content"]
+
+
+def _dialogue(question: Question) -> Sequence[Message]:
+    if isinstance(question.prompt, str):
+        raise InputError("Some examples are texts and some are dialogues; evaluate them apart.")
+    return question.prompt
+
+
+def _sacrebleu(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    _check(hypotheses, references)
+    score = metric.corpus_score(list(hypotheses), [list(references)])
+    return Score(float(score.score), str(metric.get_signature()))
+
+
+def _check(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    if not references or len(hypotheses) != len(references):
+        raise InputError(f"{len(hypotheses)} texts cannot be compared with {len(references)} references; pair them up.")
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.lower().split())

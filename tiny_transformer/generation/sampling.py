@@ -1,0 +1,98 @@
+"""From logits to a token in small pure steps: penalise, filter, normalise, draw.
+
+Shapes: R rows, V vocabulary. All arithmetic is float64, whatever the backend computes in.
+"""
+
+import numpy as np
+
+from tiny_transformer.errors import BackendError
+
+
+def log_normalizer(logits: np.ndarray) -> np.ndarray:
+    """log Σ exp(logits) of each row (R,): subtracted from a logit it gives the log-probability."""
+    highest = best_logit(logits)[..., None]  # R 1
+    # exp in the logits' own type (twice as fast in float32); only the sum needs the digits.
+    total = np.exp(logits - highest).sum(axis=-1, dtype=np.float64)  # R
+    normalizer: np.ndarray = highest[..., 0].astype(np.float64) + np.log(total)
+    return normalizer
+
+
+def best_logit(logits: np.ndarray) -> np.ndarray:
+    """The highest logit of each row (R,); a model that gives no numbers is refused here."""
+    highest: np.ndarray = logits.max(axis=-1)
+    if not np.isfinite(highest).all():
+        raise BackendError("The model's scores are not finite numbers; its weights are damaged, so restore them.")
+    return highest
+
+
+def greedy(logits: np.ndarray, forbidden: int | None = None) -> list[int]:
+    """The best token of each row (R V), the lower id of equals; one token may be forbidden."""
+    chosen = logits.argmax(axis=-1)
+    if forbidden is not None:
+        for row in np.flatnonzero(chosen == forbidden):  # few rows, if any: not worth a copy of them all
+            chosen[row] = forbid(logits[row], forbidden).argmax()
+    return [int(i) for i in chosen]
+
+
+def penalize_repetition(logits: np.ndarray, seen: np.ndarray, penalty: float) -> np.ndarray:
+    """Divide positive and multiply negative logits of `seen` tokens (R V) by the penalty (CTRL, section 4.1)."""
+    return np.where(seen, np.where(logits > 0, logits / penalty, logits * penalty), logits)
+
+
+def forbid(logits: np.ndarray, token_id: int) -> np.ndarray:
+    """A copy in which one token cannot be chosen."""
+    logits = logits.copy()
+    logits[..., token_id] = -np.inf
+    return logits
+
+
+def keep_top_k(logits: np.ndarray, k: int) -> np.ndarray:
+    """Only the k highest logits of a row (V,), and those equal to the k-th: order never decides."""
+    if k <= 0 or k >= logits.size:
+        return logits
+    return np.where(logits >= np.partition(logits, -k)[-k], logits, -np.inf)
+
+
+def keep_top_p(probabilities: np.ndarray, p: float) -> np.ndarray:
+    """Only the likeliest tokens of a row (V,) that together reach p, scaled to sum to 1 again."""
+    if p >= 1.0:
+        return probabilities
+    # All tokens below (1 - p) / V together weigh less than 1 - p: none of them is needed to reach p.
+    descending = np.sort(probabilities[probabilities >= (1.0 - p) / probabilities.size])[::-1]
+    last = min(int(np.searchsorted(descending.cumsum(), p)), descending.size - 1)
+    kept = np.where(probabilities >= descending[last], probabilities, 0.0)
+    scaled: np.ndarray = kept / kept.sum()
+    return scaled
+
+
+def probabilities(logits: np.ndarray, temperature: float, top_k: int = 0, top_p: float = 1.0) -> np.ndarray:
+    """The distribution of one row (V,) that a token is drawn from; temperature above 0."""
+    logits = keep_top_k(logits.astype(np.float64), top_k)
+    with np.errstate(over="ignore"):  # a tiny temperature sends all but the best to -inf: that is its limit
+        scaled = (logits - logits.max()) / temperature
+    weights = np.exp(scaled)
+    return keep_top_p(weights / weights.sum(), top_p)
+
+
+def draw(probabilities: np.ndarray, generator: np.random.Generator) -> int:
+    """One token: a race in which each finishes at a time of Exp(p), won with probability p.
+
+    The winner changes only where two tokens finish within the backends' rounding of each other.
+    Walking along the cumulated distribution instead, every token before the drawn one shifts the
+    bounds: measured on 4,000 tokens, two backends then part eight times as often.
+    """
+    times = generator.standard_exponential(probabilities.size)
+    possible = probabilities > 0
+    return int(np.divide(times, probabilities, out=np.full_like(times, np.inf), where=possible).argmin())
+
+
+def likeliest(logits: np.ndarray, k: int) -> np.ndarray:
+    """Ids of the k highest logits of a row (V,), best first; of equals, the lower id first."""
+    k = min(k, logits.size)
+    candidates = np.flatnonzero(logits >= np.partition(logits, -k)[-k])
+    return candidates[np.argsort(-logits[candidates], kind="stable")][:k]
+
+
+def row_generator(seed: int | None, row: int) -> np.random.Generator:
+    """The random numbers of one row, which depend on nothing but the seed and the row's number."""
+    return np.random.default_rng(None if seed is None else [seed, row])

@@ -1,0 +1,205 @@
+"""Pull a model from the Hugging Face Hub: the files a backend needs, each proven by the repo's parity report."""
+
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tiny_transformer import atomic
+from tiny_transformer.bundle import (
+    ATTENTION_ONNX,
+    CARD,
+    CONFIG,
+    DECODER_INT8,
+    DECODER_ONNX,
+    ENCODER_INT8,
+    ENCODER_ONNX,
+    PARITY,
+    REQUIRED,
+    TORCHSCRIPT,
+    UNHASHED,
+    WEIGHTS_INT8,
+    sha256,
+)
+from tiny_transformer.errors import BackendError, HubError, ParityError
+from tiny_transformer.hub_calls import call
+from tiny_transformer.parity.report import ParityReport
+
+_REPO_ID = re.compile(r"([\w-][\w.-]*/[\w-][\w.-]*)(?:@(\w[\w./-]*))?", re.ASCII)
+# Beyond the files every model has. A repo of a decoder-only model has no encoder: what is not there is left out.
+_EXTRA = {
+    "auto": (ENCODER_ONNX, DECODER_ONNX, ATTENTION_ONNX),
+    "onnx": (ENCODER_ONNX, DECODER_ONNX, ATTENTION_ONNX),
+    "onnx-int8": (ENCODER_INT8, DECODER_INT8, WEIGHTS_INT8, ATTENTION_ONNX),
+    "eager": (),
+    "torchscript": (TORCHSCRIPT,),
+}
+
+
+def is_repo_id(name: str) -> bool:
+    """Whether a text has the form USER/NAME, or USER/NAME@REVISION."""
+    return _REPO_ID.fullmatch(name) is not None
+
+
+def pull(
+    repo_id: str,
+    *,
+    backend: str = "auto",
+    revision: str | None = None,
+    trust_unverified: bool = False,
+    trust_code: bool = False,
+    whole: bool = False,
+) -> Path:
+    """A local folder with a repo's files for one backend (or `whole`), every byte vouched for by its report.
+
+    A repo without a report needs `trust_unverified`. A TorchScript archive is code, so it comes only with
+    `trust_code`; without it that backend scripts the model from its weights.
+    """
+    named = _REPO_ID.fullmatch(repo_id)
+    if named is None:
+        raise HubError(f"{repo_id} is neither a folder here nor a name of the form USER/NAME; check the name.")
+    repo_id, revision = named[1], revision or named[2]
+    if backend not in _EXTRA:
+        raise BackendError(f"There is no backend {backend!r}; choose one of {', '.join(_EXTRA)}.")
+    repo = _Repo(repo_id, revision or "main")
+    try:
+        first = repo.fetch(PARITY)
+    except HubError as error:
+        if error.status != 404 or revision is not None:
+            raise
+        raise HubError(
+            f"There is no folder {repo_id} here, and the Hub has no model of that name that this token may see; "
+            "check the name.",
+            status=404,
+        ) from None
+    if first is None:
+        if not trust_unverified:
+            raise ParityError(
+                f"{repo_id} has no {PARITY}, so nothing vouches for its files; load it with trust_unverified=True "
+                "if you trust its author."
+            )
+        first = repo.fetch(CONFIG)
+        if first is None:
+            raise HubError(f"{repo_id} has no {CONFIG}: it is no model of this project; check the name.")
+        report = None
+    else:
+        report = _report(repo, first)
+    # One commit for all files: a push in the middle of a pull must not mix two models.
+    repo = _Repo(repo_id, first.parent.name)
+    names = _names(backend, report, whole=whole, code=trust_code)
+    folder = _folder(repo, code=trust_code)
+    if report is not None:
+        _link(first, folder / PARITY)
+    for name in names:
+        cached = repo.fetch(name)
+        if cached is not None:
+            if report is not None and name not in UNHASHED:
+                _check(repo, report, name, cached)
+            _link(cached, folder / name)
+        elif report is not None and name in report.files:
+            raise HubError(f"{repo_id} has no {name}, although its {PARITY} names it; tell its author.")
+    return folder
+
+
+@dataclass(frozen=True)
+class _Repo:
+    """One revision of a repo, seen through the client's cache."""
+
+    name: str
+    revision: str
+
+    def fetch(self, file: str) -> Path | None:
+        """A file in the cache, downloaded if need be; None if the repo does not have it."""
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import LocalEntryNotFoundError, RemoteEntryNotFoundError
+
+        def download() -> Path | None:
+            try:
+                return Path(hf_hub_download(self.name, file, revision=self.revision))
+            except RemoteEntryNotFoundError:
+                return None
+            except LocalEntryNotFoundError:
+                if self._known_to_lack(file):
+                    return None
+                raise
+
+        return call(download, about=self.name)
+
+    def _known_to_lack(self, file: str) -> bool:
+        """Whether the cache remembers, offline, that the repo has no such file."""
+        from huggingface_hub import _CACHED_NO_EXIST, try_to_load_from_cache
+
+        return try_to_load_from_cache(self.name, file, revision=self.revision) is _CACHED_NO_EXIST
+
+    @property
+    def where(self) -> str:
+        """For sentences."""
+        return f"{self.name} at {self.revision}"
+
+
+def _report(repo: _Repo, path: Path) -> ParityReport:
+    """The repo's report; an edited, failed or garbled one is refused and leaves the cache."""
+    try:
+        report = ParityReport.from_json(
+            path.read_text(encoding="utf-8", errors="replace"), where=f"{repo.where}: {PARITY}"
+        )
+        report.raise_if_failed()
+    except ParityError:
+        _forget(path)
+        raise
+    return report
+
+
+def _names(backend: str, report: ParityReport | None, *, whole: bool, code: bool) -> list[str]:
+    """What to download, in a fixed order. A report lists what there is; without one each file is asked for."""
+    wanted: Sequence[str] = (*REQUIRED, *_EXTRA[backend])
+    if whole and report is not None:
+        # The report is a stranger's: only plain file names may become paths here.
+        wanted = [*(name for name in report.files if re.fullmatch(r"\w[\w.-]*", name, re.ASCII)), CARD]
+    names = [name for name in wanted if name != TORCHSCRIPT or code]
+    return [n for n in names if report is None or n in (*REQUIRED, CARD) or n in report.files]
+
+
+def _check(repo: _Repo, report: ParityReport, name: str, path: Path) -> None:
+    """Refuse bytes the report does not vouch for, and drop them so that the next try can succeed."""
+    if name not in report.files:
+        raise ParityError(f"{repo.where}: {PARITY} does not cover {name}; tell its author.")
+    if sha256(path) != report.files[name]:
+        _forget(path)
+        raise ParityError(
+            f"{repo.where}: {name} is not the file that {PARITY} vouches for; the download was damaged or the repo was "
+            "tampered with. The bad copy is removed: try again."
+        )
+
+
+def _forget(path: Path) -> None:
+    """Remove a file from the client's cache: the name in the snapshot, and the bytes behind it."""
+    bytes_behind = path.resolve()
+    path.unlink(missing_ok=True)
+    bytes_behind.unlink(missing_ok=True)
+
+
+def _folder(repo: _Repo, *, code: bool) -> Path:
+    """Our own view of a snapshot: only files that were asked for and checked, so a stray archive is never run."""
+    from huggingface_hub import cached_assets_path
+
+    namespace = repo.name.replace("/", "--")
+    snapshot = cached_assets_path("tiny-transformer", namespace=namespace, subfolder=repo.revision)
+    return snapshot / ("with-code" if code else "without-code")
+
+
+def _link(target: Path, link: Path) -> None:
+    """Point to a cached file; copy it where the system has no links."""
+    if link.is_symlink() and link.resolve() == target.resolve():
+        return
+    link.parent.mkdir(parents=True, exist_ok=True)
+    temporary = link.with_name(f".{link.name}.{os.getpid()}.tmp")
+    try:
+        temporary.symlink_to(target.resolve())
+    except OSError:
+        with atomic.replacing_file(link) as copy:
+            shutil.copyfile(target, copy)
+    else:
+        os.replace(temporary, link)

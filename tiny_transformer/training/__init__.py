@@ -1,0 +1,1 @@
+"""Training: from files of text to a model folder, on one CPU, one GPU or many machines."""

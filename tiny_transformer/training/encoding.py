@@ -1,0 +1,122 @@
+"""From examples to ids: what the model reads, and which tokens it is asked to predict."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import tokenizers
+
+from tiny_transformer.tokenizer import Tokenizer
+from tiny_transformer.training.examples import Dialogue, Example, Pair, texts_of
+from tiny_transformer.training.settings import Source
+
+_CHUNK = 4_096  # examples encoded at once, in parallel
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One row: the source of a pair, the target, and for each target token whether it is learnt."""
+
+    source: list[int]  # empty where there is no encoder
+    target: list[int]
+    learn: list[bool]
+
+
+def with_dropout(tokenizer: Tokenizer, dropout: float) -> Tokenizer:
+    """The same vocabulary, but each merge is skipped with this probability: one text, many spellings."""
+    if not dropout:
+        return tokenizer
+    values = json.loads(tokenizer.to_json())
+    values["model"]["dropout"] = dropout
+    return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(values)))
+
+
+def encode_examples(
+    examples: Iterable[Example], tokenizer: Tokenizer, source: Source, max_length: int
+) -> Iterator[Encoded]:
+    """Rows no longer than the model's context: dialogues cut between turns, texts into windows, long pairs dropped."""
+    rows = _rows(examples, tokenizer, source, max_length)
+    return _packed(rows, max_length) if source.packing else rows
+
+
+def _rows(examples: Iterable[Example], tokenizer: Tokenizer, source: Source, max_length: int) -> Iterator[Encoded]:
+    iterator = iter(examples)
+    while chunk := list(islice(iterator, _CHUNK)):
+        encoded = iter(tokenizer.encode_batch([text for example in chunk for text in texts_of(example)]))
+        for example in chunk:
+            ids = [next(encoded) for _ in texts_of(example)]
+            if isinstance(example, Pair):
+                yield from _pair(ids[0], ids[1], tokenizer, max_length)
+            elif isinstance(example, Dialogue):
+                yield from _dialogue(example, ids, tokenizer, source, max_length)
+            else:
+                yield from _text(ids[0], tokenizer, max_length)
+
+
+def _pair(source: list[int], target: list[int], tokenizer: Tokenizer, max_length: int) -> Iterator[Encoded]:
+    if len(source) + 1 > max_length or len(target) + 1 > max_length:
+        return
+    ids = [tokenizer.bos_id, *target, tokenizer.eos_id]
+    yield Encoded([*source, tokenizer.eos_id], ids, [False] + [True] * (len(ids) - 1))
+
+
+def _text(ids: list[int], tokenizer: Tokenizer, max_length: int) -> Iterator[Encoded]:
+    ids = [tokenizer.bos_id, *ids, tokenizer.eos_id]
+    # Windows overlap by one token, so that every token but the first is predicted once.
+    for start in range(0, len(ids) - 1, max_length):
+        window = ids[start : start + max_length + 1]
+        yield Encoded([], window, [False] + [True] * (len(window) - 1))
+
+
+def _dialogue(
+    dialogue: Dialogue, contents: Sequence[list[int]], tokenizer: Tokenizer, source: Source, max_length: int
+) -> Iterator[Encoded]:
+    """Whole exchanges as long as they fit; the rest of a long dialogue starts a row of its own."""
+    limit = max_length + 1  # the last token is predicted, never read
+    ids: list[int] = []
+    learn: list[bool] = []
+    for exchange, learnt in _exchanges(dialogue, contents, tokenizer, learn_all=source.loss_on == "all"):
+        if ids and len(ids) + len(exchange) > limit:
+            yield from _learnt(ids, learn)
+            ids, learn = [], []
+        ids += exchange[:limit]
+        learn += learnt[:limit]
+    yield from _learnt(ids, learn)
+
+
+def _exchanges(
+    dialogue: Dialogue, contents: Sequence[list[int]], tokenizer: Tokenizer, *, learn_all: bool
+) -> Iterator[tuple[list[int], list[bool]]]:
+    """A user's turn with what answers it: an answer cut off from its question would teach nothing."""
+    ids: list[int] = []
+    learn: list[bool] = []
+    for message, content in zip(dialogue.messages, contents, strict=True):
+        if message["role"] == "user" and ids:
+            yield ids, learn
+            ids, learn = [], []
+        # A role's token comes from whoever runs the dialogue; the model learns the words and where they end.
+        learnt = learn_all or message["role"] == "assistant"
+        ids += [tokenizer.roles[message["role"]], *content, tokenizer.eos_id]
+        learn += [learn_all] + [learnt] * (len(content) + 1)
+    yield ids, learn
+
+
+def _learnt(ids: list[int], learn: list[bool]) -> Iterator[Encoded]:
+    learn[0] = False  # nothing stands before the first token to predict it from
+    if any(learn):
+        yield Encoded([], ids, learn)
+
+
+def _packed(rows: Iterator[Encoded], max_length: int) -> Iterator[Encoded]:
+    """Whole documents after one another until a row is full; each sees its neighbours to the left."""
+    ids: list[int] = []
+    learn: list[bool] = []
+    for row in rows:
+        if ids and len(ids) + len(row.target) > max_length + 1:
+            yield Encoded([], ids, learn)
+            ids, learn = [], []
+        ids += row.target
+        learn += row.learn
+    if ids:
+        yield Encoded([], ids, learn)

@@ -1,0 +1,78 @@
+"""The data of one epoch: each source's variant of the moment, and how often its rows are shown."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from tiny_transformer.tokenizer import Tokenizer
+from tiny_transformer.training.batches import EpochPlan, RowSizes, plan_epoch
+from tiny_transformer.training.cache import Part, tokenised
+from tiny_transformer.training.settings import Source
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Several parts as one run of rows, numbered through."""
+
+    parts: tuple[Part, ...]
+
+    @cached_property
+    def sizes(self) -> RowSizes:
+        """The lengths of every row."""
+        target = np.concatenate([part.target.lengths for part in self.parts]) - 1
+        source = [part.source.lengths if part.source else np.zeros(len(part), dtype=np.int64) for part in self.parts]
+        return RowSizes(np.concatenate(source), target, np.concatenate([part.learnt for part in self.parts]))
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens on all sides, padding not among them."""
+        return sum(len(part.target.ids) + (len(part.source.ids) if part.source else 0) for part in self.parts)
+
+
+@dataclass
+class TrainingData:
+    """Every train source of a recipe; tokenised variants are opened when their epoch comes."""
+
+    sources: tuple[Source, ...]
+    root: str
+    tokenizer: Tokenizer
+    max_length: int
+    _parts: dict[tuple[str, int], Part] = field(default_factory=dict, init=False)
+
+    def prepare(self) -> None:
+        """Tokenise whatever is not in the cache yet."""
+        for source in self.sources:
+            for variant in range(source.variants):
+                self._part(source, variant)
+
+    def rows(self, epoch: int) -> Rows:
+        """The rows epoch `epoch` draws from."""
+        return Rows(tuple(self._part(source, epoch % source.variants) for source in self.sources))
+
+    def plan(
+        self, rows: Rows, epoch: int, repeats: Mapping[str, float], batch_tokens: int, seed: Sequence[int]
+    ) -> EpochPlan:
+        """The batches of an epoch: the same for the same seed, on every rank and after every resume."""
+        rng = np.random.default_rng([*seed, epoch])
+        chosen: list[np.ndarray] = []
+        first = 0
+        for source, part in zip(self.sources, rows.parts, strict=True):
+            chosen.append(first + _repeated(len(part), repeats.get(source.name, source.repeat), rng))
+            first += len(part)
+        return plan_epoch(np.concatenate(chosen), rows.sizes, batch_tokens, rng)
+
+    def _part(self, source: Source, variant: int) -> Part:
+        # Opening hashes the tokenizer and asks for files' times: once a run, not once an epoch.
+        key = (source.name, variant)
+        if key not in self._parts:
+            self._parts[key] = tokenised(source, self.root, self.tokenizer, self.max_length, variant=variant)
+        return self._parts[key]
+
+
+def _repeated(count: int, repeat: float, rng: np.random.Generator) -> np.ndarray:
+    """Row numbers, each shown `repeat` times; the fraction is a fresh draw."""
+    whole = int(repeat)
+    extra = rng.permutation(count)[: round((repeat - whole) * count)]
+    return np.concatenate([np.tile(np.arange(count), whole), extra]).astype(np.int64)

@@ -1,0 +1,176 @@
+"""Batches as tensors, ready before the device asks.
+
+Shapes: B rows, S source, T target, N predicted positions.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from queue import Queue
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tiny_transformer.training.batches import BatchPlan
+from tiny_transformer.training.cache import Part
+from tiny_transformer.training.epoch import Rows
+
+IGNORED = -100  # the label that cross-entropy leaves out
+_RESIDENT_SHARE = 0.25  # of the free GPU memory that data may take
+_AHEAD = 4  # batches a prefetching thread prepares
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one forward and backward pass reads."""
+
+    source: Tensor | None  # B S
+    source_mask: Tensor | None  # B S, True at real tokens
+    target: Tensor  # B T: the decoder's input
+    picked: Tensor  # N: which of the B × T positions predict something
+    labels: Tensor  # N: what they should predict
+
+
+class HostRows:
+    """Rows read from the memory map as they are needed."""
+
+    def __init__(self, rows: Rows, device: torch.device) -> None:
+        self._parts = rows.parts
+        self._firsts = np.cumsum([0, *(len(part) for part in rows.parts)])
+        self._device = device
+
+    def batch(self, order: np.ndarray, plan: BatchPlan, pad_id: int) -> Batch:
+        """Gather, pad, and copy to the device without waiting for it."""
+        numbers = order[plan.start : plan.stop]
+        target = np.full((len(numbers), plan.target_length + 1), pad_id, dtype=np.int64)
+        learn = np.zeros(target.shape, dtype=np.bool_)
+        source = np.full((len(numbers), plan.source_length), pad_id, dtype=np.int64)
+        source_lengths = np.zeros(len(numbers), dtype=np.int64)
+        which = np.searchsorted(self._firsts, numbers, side="right") - 1
+        for i in np.unique(which):
+            at = np.flatnonzero(which == i)
+            _fill(self._parts[i], numbers[at] - self._firsts[i], at, source, source_lengths, target, learn)
+        arrays = [self._to_device(a) for a in (source, source_lengths, target, learn)]
+        return _assemble(arrays[0], arrays[1], arrays[2], arrays[3], plan)
+
+    def _to_device(self, array: np.ndarray) -> Tensor:
+        tensor = torch.from_numpy(array)
+        return tensor.pin_memory().to(self._device, non_blocking=True) if self._device.type == "cuda" else tensor
+
+
+class ResidentRows:
+    """All rows on the device: a batch is an index there, not a copy."""
+
+    def __init__(self, rows: Rows, device: torch.device) -> None:
+        self._source = _DeviceColumn.of([part.source for part in rows.parts], device) if rows.parts[0].source else None
+        self._target = _DeviceColumn.of([part.target for part in rows.parts], device)
+        self._learn = torch.from_numpy(np.concatenate([part.learn for part in rows.parts])).to(device)
+        self._order: Tensor | None = None
+        self._order_of: np.ndarray | None = None
+        self._device = device
+
+    def batch(self, order: np.ndarray, plan: BatchPlan, pad_id: int) -> Batch:
+        """Gather and pad on the device; nothing here waits for it."""
+        if self._order is None or self._order_of is not order:
+            self._order, self._order_of = torch.from_numpy(order).to(self._device), order
+        numbers = self._order[plan.start : plan.stop]  # B
+        place, real = self._target.places(numbers, plan.target_length + 1)  # B T+1
+        target = torch.where(real, self._target.ids[place], pad_id)
+        learn = self._learn[place].bool() & real
+        if self._source is None:
+            nothing = target[:, :0]
+            return _assemble(nothing, nothing, target, learn, plan)
+        place, real = self._source.places(numbers, plan.source_length)  # B S
+        source = torch.where(real, self._source.ids[place], pad_id)
+        return _assemble(source, real.sum(dim=1), target, learn, plan)
+
+
+@dataclass(frozen=True)
+class _DeviceColumn:
+    ids: Tensor
+    starts: Tensor
+    lengths: Tensor
+
+    @classmethod
+    def of(cls, columns: Sequence, device: torch.device) -> "_DeviceColumn":
+        ids = np.concatenate([column.ids for column in columns]).astype(np.int64)
+        lengths = np.concatenate([column.lengths for column in columns])
+        starts = np.cumsum(lengths) - lengths
+        return cls(*(torch.from_numpy(array).to(device) for array in (ids, starts, lengths)))
+
+    def places(self, numbers: Tensor, width: int) -> tuple[Tensor, Tensor]:
+        """Where each padded position's token lies (any place where it is padding), and whether it is real."""
+        column = torch.arange(width, device=numbers.device)
+        real = column < self.lengths[numbers][:, None]  # B W
+        return torch.where(real, self.starts[numbers][:, None] + column, 0), real
+
+
+def device_rows(rows: Rows, device: torch.device) -> HostRows | ResidentRows:
+    """On a GPU the rows live on it if they take a small part of its memory."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        if rows.n_tokens * 9 < _RESIDENT_SHARE * free:  # 8 bytes an id, 1 for whether it is learnt
+            return ResidentRows(rows, device)
+    return HostRows(rows, device)
+
+
+def batches(
+    rows: HostRows | ResidentRows, order: np.ndarray, plans: Sequence[BatchPlan], pad_id: int, device: torch.device
+) -> Iterator[Batch]:
+    """The planned batches in order. For a GPU that reads from the host, a thread works ahead."""
+    made = (rows.batch(order, plan, pad_id) for plan in plans)
+    if isinstance(rows, ResidentRows) or device.type == "cpu":
+        return made  # on a CPU a thread would only take time from the arithmetic
+    return _ahead(made)
+
+
+def _ahead(made: Iterator[Batch]) -> Iterator[Batch]:
+    queue: Queue[Batch | BaseException | None] = Queue(maxsize=_AHEAD)
+
+    def work() -> None:
+        try:
+            for batch in made:
+                queue.put(batch)
+            queue.put(None)
+        except BaseException as error:
+            queue.put(error)  # raised again where the batch was wanted
+
+    threading.Thread(target=work, daemon=True).start()
+    while (item := queue.get()) is not None:
+        if isinstance(item, BaseException):
+            raise item
+        yield item
+
+
+def _assemble(source: Tensor, source_lengths: Tensor, target: Tensor, learn: Tensor, plan: BatchPlan) -> Batch:
+    """Shift target into input and labels, and pick the positions that predict: no other sees the vocabulary."""
+    labels = torch.where(learn[:, 1:], target[:, 1:], IGNORED).flatten()  # B·T
+    count = min(-(-plan.learnt // 64) * 64, labels.numel())  # few different sizes; the surplus is IGNORED
+    # How many there are is known from the plan, so that the device needn't be asked (as nonzero would).
+    picked = torch.sort((labels == IGNORED).to(torch.uint8), stable=True).indices[:count]
+    batch_source = source if plan.source_length else None
+    mask = None
+    if batch_source is not None:
+        mask = torch.arange(plan.source_length, device=source.device) < source_lengths[:, None]  # B S
+    return Batch(batch_source, mask, target[:, :-1].contiguous(), picked, labels[picked])
+
+
+def _fill(
+    part: Part,
+    numbers: np.ndarray,
+    at: np.ndarray,
+    source: np.ndarray,
+    source_lengths: np.ndarray,
+    target: np.ndarray,
+    learn: np.ndarray,
+) -> None:
+    """Copy rows `numbers` of a part into rows `at` of the padded arrays."""
+    for number, row in zip(numbers, at, strict=True):
+        first, last = part.target.offsets[number : number + 2]
+        target[row, : last - first] = part.target.ids[first:last]
+        learn[row, : last - first] = part.learn[first:last]
+        if part.source is not None:
+            first, last = part.source.offsets[number : number + 2]
+            source[row, : last - first] = part.source.ids[first:last]
+            source_lengths[row] = last - first

@@ -1,0 +1,163 @@
+"""A recipe: one readable TOML file that says everything about a training run."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tiny_transformer.config import TASKS, ModelConfig, _JsonConfig, _one_of, defaults_of
+from tiny_transformer.errors import ConfigError
+from tiny_transformer.training.settings import EvaluationSettings, Phase, Source, TokenizerSettings, TrainingSettings
+
+_SECTIONS = ("model", "tokenizer", "training", "evaluation")
+_T = TypeVar("_T", bound=_JsonConfig)
+_KEYS = ("task", "languages", *_SECTIONS, "sources", "phases")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What to train, on what, and how."""
+
+    name: str
+    task: str
+    languages: tuple[str, ...]  # the sources' and, last, the target's; ISO 639-1
+    model: ModelConfig  # vocab_size is the tokenizer's, once there is one
+    tokenizer: TokenizerSettings
+    training: TrainingSettings
+    evaluation: EvaluationSettings
+    sources: tuple[Source, ...]
+    phases: tuple[Phase, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The recipe as run, for training.json and for the comparison on resume."""
+        return {
+            "name": self.name,
+            "task": self.task,
+            "languages": list(self.languages),
+            **{section: getattr(self, section).to_dict() for section in _SECTIONS},
+            "sources": [source.to_dict() for source in self.sources],
+            "phases": [phase.to_dict() for phase in self.phases],
+        }
+
+    def of_split(self, split: str) -> tuple[Source, ...]:
+        """The sources that have examples of a split: files of their own, or a held-out share."""
+        return tuple(s for s in self.sources if s.split == split or (s.split == "train" and split in s.held_out))
+
+    def with_data(self, source: Source) -> "Recipe":
+        """The same recipe over one source of the user's; phases that mix other sources make no sense then."""
+        return replace(self, sources=(source,), phases=(replace(self.phases[0], share=1.0, repeat={}),))
+
+
+def recipe_names() -> list[str]:
+    """The recipes that ship."""
+    folder = resources.files("tiny_transformer.training.recipes")
+    return sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
+
+
+def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
+    """A recipe by name or path, with `key=value` overrides; the keys are dotted, the values TOML."""
+    if name in recipe_names():
+        text = resources.files("tiny_transformer.training.recipes").joinpath(f"{name}.toml").read_text("utf-8")
+    else:
+        try:
+            text = Path(name).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            raise ConfigError(
+                f"There is no recipe {name!r}; choose one of {', '.join(recipe_names())}, or name a TOML file."
+            ) from None
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name} is not a TOML file ({error}); correct it.") from None
+    for override in overrides:
+        _override(values, override)
+    return parse_recipe(values, name=Path(name).stem)
+
+
+def parse_recipe(values: Mapping[str, Any], *, name: str) -> Recipe:
+    """Build a recipe from plain values; an unknown key is an error that names it."""
+    where = f"recipe {name}"
+    unknown = sorted(set(values) - set(_KEYS))
+    if unknown:
+        raise ConfigError(f"{where} has unknown keys {', '.join(unknown)}; remove them (known: {', '.join(_KEYS)}).")
+    task = values.get("task", "translate")
+    _one_of("task", task, TASKS)
+    sources = tuple(_build(Source, item, f"{where}: sources") for item in values.get("sources", []))
+    phases = tuple(_build(Phase, item, f"{where}: phases") for item in values.get("phases", [{}]))
+    tokenizer = _build(TokenizerSettings, values.get("tokenizer", {}), f"{where}: tokenizer")
+    recipe = Recipe(
+        name=name,
+        task=task,
+        languages=tuple(values.get("languages", ())),
+        model=_model(task, {"vocab_size": tokenizer.vocab_size, **values.get("model", {})}, f"{where}: model"),
+        tokenizer=tokenizer,
+        training=_build(TrainingSettings, values.get("training", {}), f"{where}: training"),
+        evaluation=_build(EvaluationSettings, values.get("evaluation", {}), f"{where}: evaluation"),
+        sources=tuple(source if source.name else replace(source, name=source.path) for source in sources),
+        phases=phases,
+    )
+    _check(recipe, where)
+    return recipe
+
+
+def _check(recipe: Recipe, where: str) -> None:
+    if not any(source.split == "train" for source in recipe.sources):
+        raise ConfigError(f"{where} has no source to train on; add one under [[sources]].")
+    names = [source.name for source in recipe.sources]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ConfigError(f"{where} has two sources named {twice[0]}; give each a name of its own.")
+    for phase in recipe.phases:
+        strangers = sorted(set(phase.repeat) - set(names))
+        if strangers:
+            raise ConfigError(f"{where}: phase {phase.name} repeats the unknown source {strangers[0]}; correct it.")
+    total = sum(phase.share for phase in recipe.phases)
+    if abs(total - 1.0) > 1e-6:
+        raise ConfigError(f"{where}: the shares of the phases add up to {total:g}; make it 1.")
+
+
+def _build(cls: type[_T], values: Any, where: str) -> _T:
+    """A settings value; keys that are not given have their defaults."""
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{where} must be a table, not {values!r}; correct it.")
+    return cls.from_dict({**defaults_of(cls), **values}, where=where)
+
+
+def _model(task: str, values: Mapping[str, Any], where: str) -> ModelConfig:
+    decoder_only = values.get("architecture", "decoder-only" if task != "translate" else "") == "decoder-only"
+    defaults = ModelConfig.gpt() if decoder_only else ModelConfig()
+    config = ModelConfig.from_dict({**defaults.to_dict(), **values}, where=where)
+    if (task == "translate") != config.is_encoder_decoder:
+        raise ConfigError(f"{where}: a {config.architecture} model cannot {task}; change task or architecture.")
+    return config
+
+
+def _override(values: dict[str, Any], override: str) -> None:
+    """Set `training.seed=2`, `sources.smalltalk.repeat=3` or `phases.0.share=0.5` in the recipe's values."""
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise ConfigError(f"--set {override} is not key=value; write for example --set training.seed=2.")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text  # a bare word is a string
+    *path, last = key.split(".")
+    place: Any = values
+    for part in path:
+        place = _descend(place, part, override)
+    if isinstance(place, list):
+        raise ConfigError(f"--set {override} names a list; add a name or a number to the key.")
+    place[last] = value
+
+
+def _descend(place: Any, part: str, override: str) -> Any:
+    if isinstance(place, list):
+        for i, item in enumerate(place):
+            if part in (str(i), item.get("name"), item.get("path")):
+                return item
+        raise ConfigError(f"--set {override}: there is no {part!r} in this recipe; correct the key.")
+    if not isinstance(place, dict) or not isinstance(place.setdefault(part, {}), dict | list):
+        raise ConfigError(f"--set {override}: {part!r} is a value, not a table; correct the key.")
+    return place[part]

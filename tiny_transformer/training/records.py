@@ -1,0 +1,181 @@
+"""Reading lines: each becomes a checked record, or is counted as malformed and shown."""
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tiny_transformer.errors import DataError, InputError
+from tiny_transformer.tokenizer import message_parts
+from tiny_transformer.training.files import DataFile
+
+logger = logging.getLogger(__name__)
+
+MAX_MALFORMED_SHARE = 0.01
+_SHOWN = 3
+
+
+@dataclass
+class Faults:
+    """Malformed lines of one source: how many, and the first few."""
+
+    lines: int = 0
+    malformed: int = 0
+    first: list[str] = field(default_factory=list)
+
+    def add(self, file: DataFile, line: int, reason: str) -> None:
+        """Count one."""
+        self.malformed += 1
+        if len(self.first) < _SHOWN:
+            self.first.append(f"{file.name}:{line}: {reason}")
+
+    def settle(self, what: str) -> None:
+        """At the end of a source: a few malformed lines are said, many are an error."""
+        if not self.malformed:
+            return
+        message = f"{self.malformed:,} of {self.lines:,} lines of {what} are malformed ({'; '.join(self.first)})"
+        if self.malformed > MAX_MALFORMED_SHARE * self.lines:
+            raise DataError(f"{message}; more than {MAX_MALFORMED_SHARE:.0%} is too many, correct the file.")
+        logger.warning("%s; they are left out.", message)
+
+
+class MalformedError(ValueError):
+    """One line is not a record; the text says why."""
+
+
+def read_records(unit: tuple[DataFile, ...], kind: str, faults: Faults) -> Iterator[Any]:
+    """The records of one file, or of two parallel ones; malformed lines go to `faults`."""
+    if len(unit) == 2:
+        if kind != "pairs":
+            raise DataError(
+                f"{unit[0].name} and {unit[1].name} are parallel files, but the format is {kind}, not pairs."
+            )
+        yield from _parallel(unit[0], unit[1], faults)
+        return
+    (file,) = unit
+    if kind == "text":
+        yield from _paragraphs(file, faults)
+        return
+    parse = _parser(kind, file)
+    for number, line in _lines(file, faults):
+        if line is None or not line.strip():
+            continue
+        try:
+            yield parse(line)
+        except MalformedError as error:
+            faults.add(file, number, str(error))
+
+
+def _lines(file: DataFile, faults: Faults) -> Iterator[tuple[int, str | None]]:
+    """Numbered lines; None where the bytes are not UTF-8."""
+    try:
+        with file.path.open("rb") as stream:
+            for number, raw in enumerate(stream, start=1):
+                faults.lines += 1
+                try:
+                    yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+                except UnicodeDecodeError:
+                    faults.add(file, number, "not UTF-8")
+                    yield number, None
+    except OSError as error:
+        raise DataError(f"{file.name} cannot be read ({error.strerror}); check the path.") from None
+
+
+def _parallel(source: DataFile, target: DataFile, faults: Faults) -> Iterator[tuple[str, str]]:
+    left, right = _lines(source, faults), _lines(target, Faults())
+    for (number, a), (_, b) in zip(left, right, strict=False):
+        if a is None or b is None or not (a.strip() or b.strip()):
+            continue
+        if not (a.strip() and b.strip()):
+            faults.add(source if not a.strip() else target, number, "one side is empty")
+            continue
+        yield a.strip(), b.strip()
+    if next(left, None) is not None or next(right, None) is not None:
+        raise DataError(f"{source.name} and {target.name} have different numbers of lines; they are not parallel.")
+
+
+def _paragraphs(file: DataFile, faults: Faults) -> Iterator[str]:
+    """Plain text: a blank line ends a document."""
+    document: list[str] = []
+    for _, line in _lines(file, faults):
+        if line is not None and line.strip():
+            document.append(line)
+        elif document:
+            yield "\n".join(document)
+            document = []
+    if document:
+        yield "\n".join(document)
+
+
+def _parser(kind: str, file: DataFile) -> Callable[[str], Any]:
+    if kind == "pairs":
+        return _pair_object if file.path.suffix == ".jsonl" else _pair_columns
+    return {"dialogues": _dialogue, "intents": _intent, "stories": _story}[kind]
+
+
+def _pair_columns(line: str) -> tuple[str, str]:
+    columns = [column.strip() for column in line.split("\t")]  # a third column (attribution) is not ours to read
+    if len(columns) < 2 or not columns[0] or not columns[1]:
+        raise MalformedError("not two texts with a TAB between them")
+    return columns[0], columns[1]
+
+
+def _object(line: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        raise MalformedError("not JSON") from None
+    if not isinstance(value, dict):
+        raise MalformedError("not a JSON object")
+    return value
+
+
+def _text(values: dict[str, Any], key: str) -> str:
+    text = values.get(key)
+    if not isinstance(text, str) or not text.strip():
+        raise MalformedError(f"no text under {key!r}")
+    return _clean(text)
+
+
+def _clean(text: str) -> str:
+    # JSON can spell half a character (a lone surrogate), which has no bytes.
+    return text.encode("utf-8", errors="replace").decode("utf-8").strip()
+
+
+def _pair_object(line: str) -> tuple[str, str]:
+    values = _object(line)
+    return _text(values, "source"), _text(values, "target")
+
+
+def _texts(values: Any, key: str) -> list[str]:
+    if not isinstance(values, list) or not values or not all(isinstance(v, str) and v.strip() for v in values):
+        raise MalformedError(f"{key!r} is not a list of texts")
+    return [_clean(value) for value in values]
+
+
+def _dialogue(line: str) -> list[str] | list[tuple[str, str]]:
+    """Bare turns as texts, or messages as (role, text)."""
+    values = _object(line)
+    if "messages" not in values:
+        return _texts(values.get("turns"), "turns")
+    messages = values["messages"]
+    if not isinstance(messages, list) or not messages:
+        raise MalformedError("'messages' is not a list of messages")
+    try:
+        parts = [message_parts(message) for message in messages]
+    except InputError as error:
+        raise MalformedError(str(error).rstrip(".")) from None
+    return [(role, _clean(content)) for role, content in parts]
+
+
+def _intent(line: str) -> tuple[list[str], str]:
+    values = _object(line)
+    return _texts(values.get("questions"), "questions"), _text(values, "answer")
+
+
+def _story(line: str) -> tuple[str, str]:
+    """Story and title; the title may be missing."""
+    values = _object(line)
+    title = values.get("title")
+    return _text(values, "story"), _clean(title) if isinstance(title, str) else ""

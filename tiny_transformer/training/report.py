@@ -1,0 +1,78 @@
+"""What a run was: `training.json`, for the card and for whoever wants to do it again."""
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from tiny_transformer import __version__
+from tiny_transformer.training.checkpoint import RunState
+from tiny_transformer.training.files import content_hash
+from tiny_transformer.training.recipe import Recipe
+from tiny_transformer.training.sources import source_files
+
+_CURVE_POINTS = 200
+_PACKAGES = ("torch", "numpy", "tokenizers", "safetensors", "sacrebleu")
+
+
+def training_report(
+    recipe: Recipe, root: str, state: RunState, parameters: int, n_devices: int, results: dict[str, Any]
+) -> dict[str, Any]:
+    """Everything but the weights; paths are as the recipe writes them, below the data folder."""
+    return {
+        "recipe": recipe.to_dict(),
+        "data": data_hashes(recipe, root),
+        "parameters": parameters,
+        "seed": recipe.training.seed,
+        "hardware": hardware(n_devices),
+        "versions": versions(),
+        "steps": state.step,
+        "tokens": state.tokens,
+        "seconds": round(state.seconds, 1),
+        "tokens_per_second": round(state.tokens / max(state.training_seconds, 1e-9)),
+        "results": results,
+        "dev_history": state.history,
+        "curve": thinned(state.curve),
+    }
+
+
+def data_hashes(recipe: Recipe, root: str) -> dict[str, str]:
+    """SHA-256 of every file of every source, by its name below the data folder."""
+    prefix = root.rstrip("/") + "/" if root else ""
+    return {
+        file.name.removeprefix(prefix): content_hash(file)
+        for source in recipe.sources
+        for unit in source_files(source, root)
+        for file in unit
+    }
+
+
+def thinned(curve: list[dict[str, float]]) -> list[dict[str, float]]:
+    """At most 200 points of a curve, each the mean of its neighbourhood."""
+    if len(curve) <= _CURVE_POINTS:
+        return curve
+    edges = [round(i * len(curve) / _CURVE_POINTS) for i in range(_CURVE_POINTS + 1)]
+    groups = [curve[a:b] for a, b in pairwise(edges)]
+    return [{**group[-1], "loss": sum(entry["loss"] for entry in group) / len(group)} for group in groups]
+
+
+def hardware(n_devices: int) -> dict[str, Any]:
+    """The machine, in words."""
+    found: dict[str, Any] = {"machine": platform.machine(), "cpus": os.cpu_count(), "devices": n_devices}
+    if torch.cuda.is_available():
+        found["gpu"] = torch.cuda.get_device_name()
+    return found
+
+
+def versions() -> dict[str, str]:
+    """Of Python, this project and the packages that do the work."""
+    found = {"python": platform.python_version(), "tiny_transformer": __version__}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found

@@ -1,0 +1,144 @@
+"""A whole run: recipe and data in, a model folder out; resumable wherever it was stopped."""
+
+import logging
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from tiny_transformer import atomic
+from tiny_transformer.bundle import Bundle, check_target
+from tiny_transformer.config import ModelConfig
+from tiny_transformer.errors import ConfigError, TrainingError
+from tiny_transformer.model import build_model, count_parameters
+from tiny_transformer.model.transformer import Transformer
+from tiny_transformer.tokenizer import Tokenizer
+from tiny_transformer.training.checkpoint import LAST, RunState, check_same_recipe, has_checkpoint, load_checkpoint
+from tiny_transformer.training.distributed import World, joined_world
+from tiny_transformer.training.epoch import TrainingData
+from tiny_transformer.training.examples import texts_of
+from tiny_transformer.training.files import HUB, exists, join
+from tiny_transformer.training.finish import Finished, write_model
+from tiny_transformer.training.judge import Judge
+from tiny_transformer.training.loop import Trainer, recipe_as_json
+from tiny_transformer.training.progress import Reporter
+from tiny_transformer.training.recipe import Recipe
+from tiny_transformer.training.settings import Source
+from tiny_transformer.training.sources import read_examples
+
+logger = logging.getLogger(__name__)
+
+
+def train(
+    recipe: Recipe,
+    data: str,
+    out: Path,
+    *,
+    run_dir: Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    device: str | None = None,
+    track: bool = False,
+) -> Bundle | None:
+    """Train and write the model folder `out`; the folder on the first rank, None on the others."""
+    check_target(out, overwrite=overwrite)
+    recipe, root = with_user_data(recipe, data)
+    run_dir = run_dir or out.parent / "runs" / out.name
+    with joined_world(device) as world:
+        _prepare_run(run_dir, world, resume=resume, overwrite=overwrite)
+        tokenizer = _tokenizer(recipe, root, run_dir, world)
+        config = recipe.model.with_changes(vocab_size=tokenizer.vocab_size)
+        training_data = TrainingData(_train_sources(recipe), root, tokenizer, config.max_length)
+        if world.is_first:
+            training_data.prepare()
+        world.wait()
+        judge = Judge(recipe, root, tokenizer, config, world.device)
+        state, model = _run(recipe, config, training_data, judge, world, run_dir, track=track)
+        if not world.is_first:
+            return None
+        finished = Finished(recipe, root, tokenizer, config, run_dir, state, world.size)
+        return write_model(finished, model, judge, out, overwrite=overwrite)
+
+
+def _run(
+    recipe: Recipe, config: ModelConfig, data: TrainingData, judge: Judge, world: World, run_dir: Path, *, track: bool
+) -> tuple[RunState, Transformer]:
+    torch.set_float32_matmul_precision("high")  # TF32 where float32 is left; only training may round so
+    model = build_model(config, torch.Generator().manual_seed(recipe.training.seed)).to(world.device)
+    state, tensors = RunState(recipe=recipe_as_json(recipe)), None
+    if has_checkpoint(run_dir / LAST):
+        state, tensors = load_checkpoint(run_dir / LAST)
+        check_same_recipe(state, recipe_as_json(recipe))
+        state.recipe = recipe_as_json(recipe)
+    if world.is_first:
+        logger.info(
+            "%s: %s parameters, %s%s",
+            recipe.name,
+            f"{count_parameters(model):,}",
+            f"{world.size} × {world.device.type}",
+            f", going on from step {state.step:,}" if tensors else "",
+        )
+    reporter = Reporter(
+        run_dir / "metrics.jsonl", talks=world.is_first, name=recipe.name, track=track, after_step=state.step
+    )
+    Trainer(recipe, model, data, judge, world, run_dir, reporter, state).run(tensors)
+    reporter.finish()
+    return state, model
+
+
+def with_user_data(recipe: Recipe, data: str) -> tuple[Recipe, str]:
+    """The recipe over `--data`: a folder that holds the recipe's files, or a file or folder of the user's own."""
+    sources = [source for source in recipe.sources if source.path]
+    if not data:
+        if sources:
+            raise ConfigError(f"Recipe {recipe.name} needs data; add --data with the folder of {sources[0].path}.")
+        return recipe, ""
+    if any(exists(join(data, source.path)) for source in sources) and not _is_file(data):
+        return recipe, data
+    if sources and not _is_file(data) and not exists(data):
+        raise ConfigError(f"{data} does not exist; name a folder or a file with --data.")
+    kind = {"translate": "pairs", "chat": "dialogues", "complete": "text"}[recipe.task]
+    own = Source(name=Path(data).name, path=data, format=kind, held_out={"dev": 0.02, "test": 0.02})
+    return recipe.with_data(own), ""
+
+
+def _is_file(data: str) -> bool:
+    return "{" in data or (Path(data).is_file() if not data.startswith(HUB) else "." in data.rsplit("/", 1)[-1])
+
+
+def _prepare_run(run_dir: Path, world: World, *, resume: bool, overwrite: bool) -> None:
+    """Make the run's folder, or clear what an earlier run left there."""
+    if world.is_first:
+        if has_checkpoint(run_dir / LAST) and not resume:
+            if not overwrite:
+                raise TrainingError(
+                    f"{run_dir} holds an unfinished run; add --resume to go on with it or --overwrite to start anew."
+                )
+            shutil.rmtree(run_dir)
+        run_dir.mkdir(parents=True, exist_ok=True)
+        for litter in run_dir.glob(".*.tmp"):  # a kill during a write leaves its temporary folder
+            shutil.rmtree(litter) if litter.is_dir() else litter.unlink()
+    world.wait()
+
+
+def _train_sources(recipe: Recipe) -> tuple[Source, ...]:
+    return tuple(source for source in recipe.sources if source.split == "train")
+
+
+def _tokenizer(recipe: Recipe, root: str, run_dir: Path, world: World) -> Tokenizer:
+    """The recipe's tokenizer, or one learnt from the training texts by the first rank."""
+    if recipe.tokenizer.path:
+        return Tokenizer.load(Path(join(root, recipe.tokenizer.path)))
+    kept = run_dir / "tokenizer.json"
+    if world.is_first and not kept.is_file():
+        logger.info("learning a vocabulary of %s tokens", f"{recipe.tokenizer.vocab_size:,}")
+        texts = (
+            text
+            for source in _train_sources(recipe)
+            for example in read_examples(replace(source, compose=1), root, "train")
+            for text in texts_of(example)
+        )
+        atomic.write_file(kept, Tokenizer.train(texts, recipe.tokenizer.vocab_size).to_json())
+    world.wait()
+    return Tokenizer.load(kept)

@@ -1,0 +1,97 @@
+"""A story becomes a dialogue: someone asks for a story about a thing, and gets this one."""
+
+import random
+import re
+from collections import Counter
+
+from tiny_transformer.training.examples import Dialogue, turns
+
+ABOUT = (
+    "Tell me a story about {}.",
+    "Tell me a story about {}",
+    "Can you tell me a story about {}?",
+    "Could you tell me a short story about {}?",
+    "Please tell me a story about {}.",
+    "I would like to hear a story about {}.",
+    "I'd love a story about {}.",
+    "Do you know a story about {}?",
+    "Make up a story about {}.",
+    "Write a story about {}.",
+    "tell me a story about {}",
+    "A story about {}, please.",
+)
+ANY = (
+    "Tell me a story.",
+    "Tell me a story",
+    "Can you tell me a story?",
+    "Please tell me a story.",
+    "I would like to hear a story.",
+    "Do you know any stories?",
+    "Tell me a bedtime story.",
+    "Story time!",
+)
+ANY_SHARE = 0.15  # of the requests name no thing
+
+_NOUN_PHRASE = re.compile(r"\b(a|an|the|his|her|their)\s+(?:[a-z]+ly\s+)?([a-z]+)\b(?:\s+([a-z]+)\b)?", re.IGNORECASE)
+# Words that follow an article and yet are not what a story is about.
+_FILLERS = """
+day time way moment morning night evening end story lot bit few little big small old young new great good bad
+beautiful wise kind other same first last next whole very many more most best better right left top bottom side
+and of in on at to was were is had with who that which but for from as by one two three long happy sad brave
+proud swift clever lovely strong tall nice special tiny huge warm cold dark bright ground world place thing
+things something home years year days life name idea middle rest sun sky heart eyes head hand hands face
+mom dad own favorite wonderful lesson moral importance power value fun loud magical vast dense lush
+then while mighty gentle peaceful majestic crisp quiet far once so not he she they it his her their
+"""
+_NOT_A_TOPIC = frozenset(_FILLERS.split())
+
+
+def topics(story: str) -> list[str]:
+    """The things a story speaks of most, most frequent first, as one would name them: "a fox", "the sea"."""
+    phrases = [(a.lower(), first.lower(), second.lower()) for a, first, second in _NOUN_PHRASE.findall(story)]
+    direct = {first for _, first, _ in phrases}  # words that an article stands right before
+    counts: Counter[str] = Counter()
+    indefinite: set[str] = set()
+    for article, first, second in phrases:
+        # "a clever fox": the first word is an adjective if another place says "the fox".
+        noun = second if first in _NOT_A_TOPIC or second in direct else first
+        if len(noun) < 3 or noun in _NOT_A_TOPIC:
+            continue
+        counts[noun] += 1
+        if article in ("a", "an"):
+            indefinite.add(noun)
+    frequent = [noun for noun, count in counts.most_common(4) if count >= 2] or [n for n, _ in counts.most_common(1)]
+    return [_with_article(noun, noun in indefinite) for noun in frequent]
+
+
+def story_dialogue(story: str, title: str, rng: random.Random) -> Dialogue:
+    """The request and the story; another `rng` state asks in other words, for another thing in it."""
+    things = topics(story)
+    if title and (not things or rng.random() < 0.5):
+        request = rng.choice(ABOUT).format(_mid_sentence(title))
+    elif things and rng.random() >= ANY_SHARE:
+        request = rng.choice(ABOUT).format(_choose(things, rng))
+    else:
+        request = rng.choice(ANY)
+    return turns((request, story))
+
+
+def _choose(things: list[str], rng: random.Random) -> str:
+    if len(things) > 1 and rng.random() < 0.25:
+        return " and ".join(rng.sample(things[:3], 2))
+    return rng.choice(things[:3])
+
+
+def _with_article(noun: str, indefinite: bool) -> str:
+    if noun.endswith("s") and not noun.endswith("ss"):
+        return noun
+    if not indefinite:
+        return f"the {noun}"
+    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
+
+
+def _mid_sentence(title: str) -> str:
+    """A title inside a sentence: no closing punctuation, a small article."""
+    title = title.strip().rstrip(".!?")
+    first, _, rest = title.partition(" ")
+    return f"{first.lower()} {rest}" if rest and first in ("A", "An", "The", "How", "Why", "My") else title

@@ -1,0 +1,124 @@
+"""One answer as it comes, with what it cost: the generation path behind the page and its endpoints."""
+
+import queue
+import threading
+import time
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tiny_transformer.generation.text import TextStream, TokenEvent
+from tiny_transformer.text_model import TextModel
+from tiny_transformer.tokenizer import Message
+from tiny_transformer.ui.guard import Guard, Halted
+from tiny_transformer.ui.languages import source_language
+
+# A page cannot show more than some twenty states a second, and each costs a message to the browser.
+SECONDS_BETWEEN = 0.04
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer so far, or, with a finish reason, the whole of it."""
+
+    backend: str
+    text: str = ""
+    n_tokens: int = 0  # the end token counts
+    seconds: float = 0.0  # spent in the model alone
+    first_seconds: float | None = None  # until the first token
+    finish_reason: str | None = None  # eos, stop, length, context, or time where the limit ended it
+    notices: tuple[str, ...] = ()
+    language: str | None = None  # what a text to translate was taken for
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Speed after the first token, which waits for the prompt to be read."""
+        if self.n_tokens > 1 and self.first_seconds is not None and self.seconds > self.first_seconds:
+            return (self.n_tokens - 1) / (self.seconds - self.first_seconds)
+        return self.n_tokens / self.seconds if self.seconds else 0.0
+
+
+def stream_answer(
+    model: TextModel, content: str | Sequence[Message], options: dict[str, Any], seconds: float
+) -> Generator[Answer]:
+    """States of one answer, the last one complete. Closing the iterator ends the work at once."""
+    guard = Guard(model.backend, seconds)
+    guarded = TextModel(model.bundle, guard)
+    is_dialogue = not isinstance(content, str)
+    start = guarded.stream_reply_tokens if is_dialogue else guarded.stream_tokens
+    stream = start(content, **options)  # type: ignore[operator]
+    language = None if is_dialogue else _language(model, str(content))
+    answer = Answer(model.backend_name, notices=stream.notices, language=language)
+    yield answer
+    shown = time.monotonic()
+    try:
+        with closing(_timed(stream, guard, in_thread=options.get("num_beams", 1) > 1)) as events:
+            for event, spent in events:
+                answer = _with(answer, event, spent)
+                if time.monotonic() - shown >= SECONDS_BETWEEN or answer.finish_reason:
+                    yield answer
+                    shown = time.monotonic()
+    except Halted:  # the only halt that comes here is the deadline: a visitor who left closed the iterator
+        yield replace(answer, finish_reason="time")
+
+
+def _timed(stream: TextStream, guard: Guard, *, in_thread: bool) -> Generator[tuple[TokenEvent | None, float]]:
+    """Events with the seconds each took; None while a beam, which gives nothing before its end, is searching."""
+    if in_thread:
+        yield from _searched(stream, guard)
+        return
+    with stream:
+        while True:
+            start = time.perf_counter()
+            try:
+                event = next(stream)
+            except StopIteration:
+                return
+            yield event, time.perf_counter() - start
+
+
+def _searched(stream: TextStream, guard: Guard) -> Generator[tuple[TokenEvent | None, float]]:
+    """A beam runs in a thread of its own, so that whoever waits for it may leave."""
+    results: queue.Queue[list[TokenEvent] | BaseException] = queue.Queue(1)
+
+    def search() -> None:
+        try:
+            results.put(list(stream))
+        except BaseException as error:  # handed to whoever waits
+            results.put(error)
+
+    start = time.perf_counter()
+    threading.Thread(target=search, name="beam search", daemon=True).start()
+    try:
+        while True:
+            try:
+                found = results.get(timeout=SECONDS_BETWEEN)
+                break
+            except queue.Empty:
+                yield None, 0.0
+    finally:
+        guard.stop()
+    if isinstance(found, BaseException):
+        raise found
+    seconds = time.perf_counter() - start
+    for place, event in enumerate(found):
+        yield event, 0.0 if place else seconds
+
+
+def _with(answer: Answer, event: TokenEvent | None, spent: float) -> Answer:
+    if event is None:
+        return answer
+    seconds = answer.seconds + spent
+    return replace(
+        answer,
+        text=answer.text + event.text,
+        n_tokens=answer.n_tokens + 1,
+        seconds=seconds,
+        first_seconds=seconds if answer.first_seconds is None else answer.first_seconds,
+        finish_reason=event.token.finish_reason,
+    )
+
+
+def _language(model: TextModel, text: str) -> str | None:
+    return source_language(text, model.bundle.generation.source_languages) if model.task == "translate" else None

@@ -1,0 +1,211 @@
+"""The chat: write, watch the answer come, stop it, try again, edit, start anew."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import gradio as gr
+
+from tiny_transformer.ui.controls import build_controls, control_values
+from tiny_transformer.ui.desk import Desk
+from tiny_transformer.ui.browser import KEEP, RECALL
+from tiny_transformer.ui.handlers import QUEUE, language_of, told
+from tiny_transformer.ui.requests import Refused
+from tiny_transformer.ui.strings import say
+from tiny_transformer.ui.top import Top
+from tiny_transformer.ui.transcript import (
+    Shown,
+    answer_line,
+    from_model,
+    from_visitor,
+    message_text,
+    original,
+    pending_line,
+    stopped_line,
+    turns,
+    up_to_last_question,
+)
+
+EXAMPLES = {
+    "chat": ("Hello! How are you today?", "What do you like to do?", "Tell me a story about a fox."),
+    "translate": ("Guten Morgen! Wie geht es dir?", "Der Hund schläft unter dem Tisch.", "我明天要去北京。"),
+    "complete": ("Once upon a time", "The little fox", "One day"),
+}
+RETRY_TEMPERATURE = 0.7  # a greedy answer would only come again
+
+_QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+
+
+class ChatTab:
+    """The components of the chat and what happens between them."""
+
+    def __init__(self, desk: Desk, top: Top, page: gr.Blocks, i18n: gr.I18n) -> None:
+        self._desk = desk
+        first = desk.shelf.default
+        with gr.Row(equal_height=False):
+            with gr.Column(scale=7, min_width=300):
+                self.chat = gr.Chatbot(
+                    label=i18n("chat_label"),
+                    show_label=False,
+                    elem_id="tt-chat",
+                    height="min(560px, 62dvh)",
+                    min_height=320,
+                    layout="bubble",
+                    buttons=["copy"],
+                    editable="user",
+                    render_markdown=False,
+                    latex_delimiters=[],
+                    feedback_options=None,
+                    placeholder=i18n(f"{desk.shelf.entries[first].task}_placeholder"),
+                    examples=examples(desk, first),
+                )
+                self.status = gr.HTML(elem_id="tt-status", min_height=20)
+                self.box = gr.Textbox(
+                    label=i18n("message"),
+                    show_label=False,
+                    placeholder=i18n("message_hint"),
+                    elem_id="tt-message",
+                    lines=1,
+                    max_lines=8,
+                    autofocus=True,
+                    submit_btn=True,
+                    html_attributes=gr.InputHTMLAttributes(autocorrect="off", spellcheck=False),
+                )
+            with gr.Column(scale=3, min_width=240), gr.Accordion(i18n("decoding"), open=True, elem_id="tt-decoding"):
+                self.controls = build_controls(desk.limits, i18n)
+        self._wire(top, page)
+
+    def _wire(self, top: Top, page: gr.Blocks) -> None:
+        """Each way to ask begins at once and then waits in the queue for its answer."""
+        chat, box = self.chat, self.box
+        begun = [chat, box]
+        running = [
+            self._asks(box.submit(told(self._send), [box, chat, top.model], begun, **_QUIET), top),
+            self._asks(chat.example_select(told(self._example), [chat, top.model], begun, **_QUIET), top),
+            self._asks(chat.edit(told(self._edit), [chat, top.model], begun, **_QUIET), top),
+            self._asks(chat.retry(told(self._retry), [chat, top.model], begun, **_QUIET), top, again=True),
+        ]
+        chat.undo(told(self._undo), chat, begun, **_QUIET)
+        box.stop(told(self._stop), chat, begun, cancels=running, **_QUIET)
+        chat.clear(self._ready, None, box, cancels=running, **_QUIET)
+        # Each model has a dialogue of its own, kept in the browser: these never reach the server.
+        chat.change(None, [chat, top.model], None, js=KEEP, **_QUIET)
+        opened = top.model.change(self._ready, None, box, cancels=running, **_QUIET)
+        opened.then(told(self._dress), top.model, chat, **_QUIET).then(None, top.model, chat, js=RECALL, **_QUIET)
+        page.load(None, top.model, chat, js=RECALL, **_QUIET)
+
+    def _asks(self, begun: Any, top: Top, *, again: bool = False) -> Any:
+        """Answer after a beginning that was not refused; then the box is ready for the next message."""
+        answered = begun.success(
+            told(self._answer_again if again else self._answer),
+            [self.chat, top.model, top.backend, *self.controls],
+            self.chat,
+            show_progress="full",
+            show_progress_on=[self.status],
+            concurrency_id=QUEUE,
+            concurrency_limit=self._desk.limits.running,
+            preprocess=False,
+            api_visibility="private",
+        )
+        answered.then(self._ready, None, self.box, **_QUIET)
+        return answered
+
+    def _send(self, message: object, shown: object, name: str, request: gr.Request) -> tuple[list[Shown], gr.Textbox]:
+        return self._begin(message, up_to_here(shown), name, request)
+
+    def _example(
+        self, shown: object, name: str, event: gr.SelectData, request: gr.Request
+    ) -> tuple[list[Shown], gr.Textbox]:
+        text = event.value.get("text") if isinstance(event.value, dict) else event.value
+        return self._begin(text, up_to_here(shown), name, request)
+
+    def _edit(
+        self, shown: object, name: str, event: gr.EditData, request: gr.Request
+    ) -> tuple[list[Shown], gr.Textbox]:
+        index = event.index[0] if isinstance(event.index, list | tuple) else event.index
+        text = original(event.value) if isinstance(event.value, str) else event.value
+        return self._begin(text, up_to_here(shown)[: int(index)], name, request)
+
+    def _retry(self, shown: object, name: str, request: gr.Request) -> tuple[list[Shown], gr.Textbox]:
+        kept = up_to_last_question(shown)
+        if not kept:
+            raise Refused("refused_empty")
+        return self._begin(message_text(kept[-1]), kept[:-1], name, request)
+
+    def _undo(self, shown: object) -> tuple[list[Shown], gr.Textbox]:
+        """Take the last question back into the box."""
+        kept = up_to_last_question(shown)
+        if not kept:
+            return [], gr.Textbox()
+        return kept[:-1], gr.Textbox(value=message_text(kept[-1]))
+
+    def _begin(
+        self, message: object, shown: list[Shown], name: str, request: gr.Request
+    ) -> tuple[list[Shown], gr.Textbox]:
+        """Show the message and the place of its answer; refuse what cannot be answered."""
+        text = self._desk.text(message)
+        self._desk.shelf.bundle(name)
+        self._desk.check_queue()
+        pending = from_model("", pending_line(language_of(request)))
+        return [*shown, from_visitor(text), pending], gr.Textbox(value="", submit_btn=False, stop_btn=True)
+
+    def _answer(self, request: gr.Request, shown: list[Shown], name: str, backend: str, *values: Any) -> Iterator[Any]:
+        yield from self._answers(shown, name, backend, control_values(values), request)
+
+    def _answer_again(
+        self, request: gr.Request, shown: list[Shown], name: str, backend: str, *values: Any
+    ) -> Iterator[Any]:
+        controls = control_values(values)
+        drawn_at = None
+        if not controls["temperature"] and (controls["num_beams"] or 1) <= 1:
+            controls["temperature"] = drawn_at = RETRY_TEMPERATURE
+        yield from self._answers(shown, name, backend, controls, request, drawn_at)
+
+    def _answers(
+        self,
+        shown: list[Shown],
+        name: str,
+        backend: str,
+        controls: dict[str, Any],
+        request: gr.Request,
+        drawn_at: float | None = None,
+    ) -> Iterator[list[Shown]]:
+        language = language_of(request)
+        kept = up_to_last_question(shown)
+        with closing(self._desk.answers(name, backend, turns(kept), controls)) as answers:
+            for answer in answers:
+                line = pending_line(language)
+                if answer.finish_reason is not None:
+                    line = answer_line(answer, language, seconds=self._desk.limits.seconds, drawn_at=drawn_at)
+                text = answer.text
+                if answer.finish_reason is not None and not text.strip():
+                    text = say(language, "line_empty")
+                yield [*kept, from_model(text, line)]
+
+    def _stop(self, shown: object, request: gr.Request) -> tuple[list[Shown], gr.Textbox]:
+        """The work has ended already; keep what came of it and say so."""
+        messages = up_to_here(shown)
+        if messages and messages[-1].get("role") == "assistant":
+            messages[-1] = from_model(message_text(messages[-1]) or "", stopped_line(language_of(request)))
+        return messages, self._ready()
+
+    def _ready(self) -> gr.Textbox:
+        return gr.Textbox(submit_btn=True, stop_btn=False)
+
+    def _dress(self, name: str, request: gr.Request) -> gr.Chatbot:
+        """The welcome and the examples of another model."""
+        task = self._desk.shelf.entries[name].task
+        return gr.Chatbot(
+            placeholder=say(language_of(request), f"{task}_placeholder"), examples=examples(self._desk, name)
+        )
+
+
+def examples(desk: Desk, name: str) -> list[Any]:
+    """Messages to begin with, by what the model is for."""
+    return [{"text": text} for text in EXAMPLES[desk.shelf.entries[name].task]]
+
+
+def up_to_here(shown: object) -> list[Shown]:
+    """The messages shown, whatever else came with them left out."""
+    return [message for message in shown if isinstance(message, dict)] if isinstance(shown, list) else []
+

@@ -1,0 +1,69 @@
+"""Where every request goes: it is checked against the limits, finds its model, and is answered."""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tiny_transformer.tokenizer import Message
+from tiny_transformer.ui.answer import Answer, stream_answer
+from tiny_transformer.ui.race import Race, race
+from tiny_transformer.ui.requests import Decoding, Refused, check_history, check_text
+from tiny_transformer.ui.settings import Limits
+from tiny_transformer.ui.shelf import Shelf
+
+
+@dataclass(frozen=True)
+class Desk:
+    """The models and the limits; it keeps nothing of any visitor."""
+
+    shelf: Shelf
+    limits: Limits
+    waiting: Callable[[], int] = lambda: 0  # how many requests are in the queue
+
+    def check_queue(self) -> None:
+        """Refuse a request that would wait behind too many others."""
+        n_waiting = self.waiting()
+        if n_waiting >= self.limits.queue:
+            raise Refused("refused_queue", n=n_waiting)
+
+    def answers(
+        self, name: str, backend: str, turns: object, controls: Mapping[str, Any] | None = None
+    ) -> Generator[Answer]:
+        """States of the answer to a dialogue whose last turn is the visitor's."""
+        content = self.content(name, turns)
+        decoding = Decoding.checked(controls or {}, self.limits)
+        model = self.shelf.load(name, backend).model
+        options = decoding.options(model.bundle.generation.max_new_tokens, self.limits)
+        return stream_answer(model, content, options, self.limits.seconds)
+
+    def race(self, name: str, text: object) -> Generator[Race]:
+        """States of one text on every backend, each answering greedily."""
+        checked = check_text(text, self.limits)
+        special = self.shelf.bundle(name).generation
+        options = Decoding().options(special.max_new_tokens, self.limits)
+        content = dialogue([], checked) if special.task == "chat" else checked
+        return race(self.shelf, name, content, options, self.limits.seconds)
+
+    def content(self, name: str, turns: object) -> str | list[Message]:
+        """What the model reads of a dialogue: all of it for a chat model, else the last text alone."""
+        bundle = self.shelf.bundle(name)
+        history = check_history(turns, self.limits)
+        if not history or history[-1]["role"] != "user":
+            raise Refused("refused_empty")
+        text = check_text(history[-1]["content"], self.limits)
+        return history if bundle.generation.task == "chat" else text
+
+    def text(self, text: object) -> str:
+        """A single text, checked."""
+        return check_text(text, self.limits)
+
+
+def last_of(answers: Generator[Answer]) -> Answer:
+    """The complete answer."""
+    *_, last = answers
+    return last
+
+
+def dialogue(history: Sequence[Message], message: str) -> list[Message]:
+    """A history with the visitor's new message."""
+    return [*history, {"role": "user", "content": message}]

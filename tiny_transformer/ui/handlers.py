@@ -1,0 +1,59 @@
+"""What every handler shares: the visitor's language, and failures as one sentence in it."""
+
+import inspect
+import logging
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any
+
+import gradio as gr
+
+from tiny_transformer.errors import TinyTransformerError
+from tiny_transformer.ui.languages import Language, page_language
+from tiny_transformer.ui.notices import explained
+from tiny_transformer.ui.requests import Refused
+from tiny_transformer.ui.strings import say
+
+logger = logging.getLogger(__name__)
+
+# All work of the models shares one queue, so that a place in it means something.
+QUEUE = "models"
+
+
+def language_of(request: gr.Request | None) -> Language:
+    """The language the visitor's browser asks for."""
+    headers = getattr(request, "headers", None)
+    return page_language(headers.get("accept-language") if headers is not None else None)
+
+
+def told(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """A handler whose failures reach the visitor as a sentence, and the log if they are ours."""
+    if inspect.isgeneratorfunction(handler):
+
+        @wraps(handler)
+        def stream(*values: Any, **named: Any) -> Iterator[Any]:
+            try:
+                yield from handler(*values, **named)
+            except Exception as error:
+                raise _shown(error, values, named) from None
+
+        return stream
+
+    @wraps(handler)
+    def call(*values: Any, **named: Any) -> Any:
+        try:
+            return handler(*values, **named)
+        except Exception as error:
+            raise _shown(error, values, named) from None
+
+    return call
+
+
+def _shown(error: Exception, values: tuple[Any, ...], named: dict[str, Any]) -> Exception:
+    if isinstance(error, gr.Error):
+        return error
+    request = next((value for value in (*values, *named.values()) if isinstance(value, gr.Request)), None)
+    language = language_of(request)
+    if not isinstance(error, Refused | TinyTransformerError):
+        logger.error("A handler failed", exc_info=error)
+    return gr.Error(explained(error, language), title=say(language, "refused"), print_exception=False)

@@ -1,0 +1,27 @@
+"""The whole page: its head, its tabs, and the endpoints behind it."""
+
+import gradio as gr
+
+from tiny_transformer.ui.chat_tab import ChatTab
+from tiny_transformer.ui.compare_tab import CompareTab
+from tiny_transformer.ui.desk import Desk
+from tiny_transformer.ui.strings import dictionary
+from tiny_transformer.ui.top import build_top
+
+
+def translations() -> gr.I18n:
+    """Our sentences for the browser, under every name a Chinese browser may give its language."""
+    chinese = dictionary("zh")
+    return gr.I18n(en=dictionary("en"), **dict.fromkeys(("zh", "zh-CN", "zh-TW"), chinese))
+
+
+def build_page(desk: Desk, i18n: gr.I18n) -> gr.Blocks:
+    """The page, not yet served."""
+    with gr.Blocks(title="Tiny Transformer", analytics_enabled=False, fill_width=True) as page:
+        top = build_top(desk, page, i18n)
+        with gr.Tabs(elem_id="tt-tabs"):
+            with gr.Tab(i18n("tab_chat"), id="chat"):
+                ChatTab(desk, top, page, i18n)
+            with gr.Tab(i18n("tab_compare"), id="compare"):
+                CompareTab(desk, top, i18n)
+    return page

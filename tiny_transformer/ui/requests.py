@@ -1,0 +1,114 @@
+"""What a visitor asks for, checked at the door: texts, dialogues and decoding options within the limits."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tiny_transformer.tokenizer import Message, message_parts
+from tiny_transformer.ui.settings import Limits
+
+MAX_BEAMS = 8
+MAX_TURNS = 200  # a dialogue's oldest turns are dropped by the model's context long before
+
+
+class Refused(Exception):  # noqa: N818 - an answer to the visitor, in the page's language
+    """A request that is not acceptable: the key of a sentence in `strings`, and its values."""
+
+    def __init__(self, key: str, **values: object) -> None:
+        super().__init__(key, values)
+        self.key = key
+        self.values = values
+
+
+def check_text(text: object, limits: Limits) -> str:
+    """A text that is there, is text, and is not too long."""
+    if not isinstance(text, str):
+        raise Refused("refused_type", kind=type(text).__name__)
+    if not text.strip():
+        raise Refused("refused_empty")
+    if len(text) > limits.characters:
+        raise Refused("refused_long", length=f"{len(text):,}", limit=f"{limits.characters:,}")
+    if text != text.encode("utf-8", errors="replace").decode("utf-8"):
+        raise Refused("refused_surrogate")
+    return text
+
+
+def check_history(history: object, limits: Limits) -> list[Message]:
+    """Earlier turns of a dialogue; each like a text, but may be empty."""
+    if history is None:
+        return []
+    if not isinstance(history, Sequence) or isinstance(history, str) or len(history) > MAX_TURNS:
+        raise Refused("refused_history", limit=MAX_TURNS)
+    turns: list[Message] = []
+    for message in history:
+        role, content = message_parts(message)
+        if content.strip():
+            turns.append({"role": role, "content": check_text(content, limits)})
+    return turns
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoding:
+    """The controls of the page; None leaves the choice to the model's own defaults."""
+
+    max_new_tokens: int | None = None
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    repetition_penalty: float | None = None
+    num_beams: int = 1
+    seed: int | None = None
+
+    @classmethod
+    def checked(cls, values: Mapping[str, Any], limits: Limits) -> "Decoding":
+        """From controls or a program; what the model's own check would refuse later is left to it."""
+        names = ("max_new_tokens", "top_k", "num_beams", "seed")
+        whole = {name: _whole(name, values.get(name)) for name in names}
+        beams = whole["num_beams"] or 1
+        if beams > MAX_BEAMS:
+            raise Refused("refused_beams", limit=MAX_BEAMS)
+        if (whole["max_new_tokens"] or 0) > limits.new_tokens:
+            raise Refused("refused_tokens", limit=limits.new_tokens)
+        numbers = {name: _number(name, values.get(name)) for name in ("temperature", "top_p", "repetition_penalty")}
+        return cls(
+            max_new_tokens=whole["max_new_tokens"],
+            temperature=0.0 if beams > 1 else numbers["temperature"] or 0.0,
+            top_k=whole["top_k"] or 0,
+            top_p=1.0 if numbers["top_p"] is None else numbers["top_p"],
+            repetition_penalty=numbers["repetition_penalty"],
+            num_beams=beams,
+            seed=whole["seed"],
+        )
+
+    def options(self, default_new_tokens: int, limits: Limits) -> dict[str, Any]:
+        """Keywords for generation, never above the page's limit."""
+        wanted = self.max_new_tokens or default_new_tokens
+        keywords: dict[str, Any] = {
+            "max_new_tokens": min(wanted, limits.new_tokens),
+            "temperature": self.temperature,
+            "top_k": self.top_k,
+            "top_p": self.top_p,
+            "num_beams": self.num_beams,
+            "seed": self.seed,
+        }
+        if self.repetition_penalty is not None:
+            keywords["repetition_penalty"] = self.repetition_penalty
+        return keywords
+
+
+def _number(name: str, value: object) -> float | None:
+    if value is None or value == "":
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise Refused("refused_number", name=name, value=repr(value)[:40])
+    return float(value)
+
+
+def _whole(name: str, value: object) -> int | None:
+    number = _number(name, value)
+    if number is None:
+        return None
+    if number != int(number) or abs(number) > 2**53:
+        raise Refused("refused_number", name=name, value=repr(value)[:40])
+    return int(number)
