@@ -17,7 +17,7 @@ for slot in decoder.get_inputs():
     if slot.name.startswith("past_key_values") and ".encoder." not in slot.name:
         past[slot.name] = np.zeros((1, {n_heads}, 0, {d_head}), np.float32)
 new, ids = prefix, []
-while len(ids) < {max_new_tokens} and len(prefix) + len(ids) < {max_length}:
+while len(ids) < {max_new_tokens} and len(prefix) + len(ids) <= {max_length}:
     start = len(prefix) + len(ids) - len(new)
     feed = {{"input_ids": np.array([new]), "position_ids": np.arange(start, start + len(new))[None]}}
     logits, *present = decoder.run(None, feed | past | memory)

@@ -20,8 +20,8 @@ from tiny_transformer.model.embedding import Embedding
 Keep = Callable[[str, Tensor], None]  # takes the weights (B H T S) of one "encoder", "decoder" or "cross" attention
 
 
-def fuse(model: Any, *, flat: bool, keep: Keep | None = None) -> Any:
-    """The same model on fused operators; `flat` makes the embedding's result rows, as `decode` needs them."""
+def fuse(model: Any, keep: Keep | None = None) -> Any:
+    """The same model on fused operators; `keep` is shown the attention weights."""
     table = model.rotation.table
     for layer in model.encoder.layers if hasattr(model, "encoder") else ():
         layer.self_attention = SourceAttention(layer.self_attention, table, keep)
@@ -29,7 +29,7 @@ def fuse(model: Any, *, flat: bool, keep: Keep | None = None) -> Any:
         layer.self_attention = CachedAttention(layer.self_attention, table, keep)
         if layer.cross:
             layer.cross_attention = MemoryAttention(layer.cross_attention, keep)
-    model.embedding = RowEmbedding(model.embedding, flat)
+    model.embedding = RowEmbedding(model.embedding)
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, nn.Linear):
@@ -53,9 +53,9 @@ class RowLinear(nn.Module):
 class RowEmbedding(nn.Module):
     """The embedding as Gather and Gemm."""
 
-    def __init__(self, embedding: Embedding, flat: bool) -> None:
+    def __init__(self, embedding: Embedding) -> None:
         super().__init__()
-        self.tokens, self.scale, self.flat = embedding.tokens, embedding.scale, flat
+        self.tokens, self.scale = embedding.tokens, embedding.scale
         self.added, self.tied = embedding.added, embedding.tied
         if self.added:
             self.positions = embedding.positions
@@ -63,11 +63,11 @@ class RowEmbedding(nn.Module):
             self.output = RowLinear(embedding.output)
 
     def forward(self, ids: Tensor, positions: Tensor) -> Tensor:
-        """B T → B·T D if flat, else B T D."""
+        """B T, and positions B T or T → B·T D."""
         x = self.tokens(ids) * self.scale
         if self.added:
             x = x + nn.functional.embedding(positions, self.positions)
-        return x.flatten(0, 1) if self.flat else x
+        return x.flatten(0, 1)
 
     def scores(self, x: Tensor) -> Tensor:
         """B·T D → B·T V."""
@@ -132,14 +132,16 @@ class SourceAttention(nn.Module):
         _keep_table(self, table)
 
     def forward(self, x: Tensor, view: View, past_key: None, past_value: None) -> tuple[Tensor, Tensor, Tensor]:
-        """The result (B S D); nobody asks for the keys and values."""
-        assert view.visible is not None
-        query, key, value = self.qkv(x).chunk(3, dim=-1)  # each B S D
+        """The result (B·S D); nobody asks for the keys and values."""
+        mask = view.visible  # B S, as numbers
+        assert mask is not None
+        qkv = self.qkv(x).view(mask.size(0), mask.size(1), 3 * x.size(1))  # B S 3·D
+        query, key, value = qkv.chunk(3, dim=-1)  # each B S D
         if self.rotary:
             query, key = self._turn(query), self._turn(key)
         keep = None if self.keep is None else ("encoder", self.keep)
-        context = _multi_head_attention(query, key, value, view.visible.flatten(1), self.n_heads, keep)
-        return self.output(context), key, value
+        context = _multi_head_attention(query, key, value, mask, self.n_heads, keep)
+        return self.output(context.flatten(0, 1)), key, value
 
     def _turn(self, x: Tensor) -> Tensor:
         start = torch.zeros(1, dtype=torch.int64)  # the operator counts on from there
@@ -160,10 +162,10 @@ class MemoryAttention(nn.Module):
     remember = CrossAttention.remember
 
     def forward(self, x: Tensor, key: Tensor, value: Tensor, visible: Tensor) -> Tensor:
-        """`visible` is the source's mask as numbers, B S or B 1 1 S."""
+        """`visible` is the source's mask as numbers, B S."""
         query = self.query(x).view(visible.size(0), -1, x.size(1))  # B T D
         keep = None if self.keep is None else ("cross", self.keep)
-        context = _multi_head_attention(query, key, value, visible.flatten(1), self.n_heads, keep)
+        context = _multi_head_attention(query, key, value, visible, self.n_heads, keep)
         projected: Tensor = self.output(context.flatten(0, 1))
         return projected
 

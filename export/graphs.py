@@ -33,11 +33,11 @@ class EncoderGraph(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.model: Any = fuse(noise_model(config), flat=False)
+        self.model: Any = fuse(noise_model(config))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> list[Tensor]:
         """B S, B S → for each layer B H S K, B H S K."""
-        memory = self.model.encode(input_ids, attention_mask.to(torch.int32))
+        memory = _read(self.model, input_ids, attention_mask)
         # A query that sees nothing but padding must get zeros: the fused operator would average the values.
         real = attention_mask[:, None, :, None].to(torch.float32)  # B 1 S 1
         return _interleaved(memory.keys, [value * real for value in memory.values])
@@ -48,7 +48,7 @@ class DecoderGraph(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.model: Any = fuse(noise_model(config), flat=True)
+        self.model: Any = fuse(noise_model(config))
 
     def forward(
         self,
@@ -72,18 +72,27 @@ class AttentionGraph(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         found: dict[str, list[Tensor]] = {"decoder": [], "encoder": [], "cross": []}
-        self.model: Any = fuse(noise_model(config), flat=False, keep=lambda kind, weights: found[kind].append(weights))
+        self.model: Any = fuse(noise_model(config), lambda kind, weights: found[kind].append(weights))
         self.found: Callable[[], list[Tensor]] = lambda: [torch.stack(all_) for all_ in found.values() if all_]
 
     def forward(self, target: Tensor, source: Tensor | None = None, mask: Tensor | None = None) -> list[Tensor]:
         """B T, B S, B S → L B H T T, then L B H S S and L B H T S."""
         memory = no_memory(target)
         if source is not None and mask is not None:
-            memory = self.model.encode(source, mask.to(torch.int32))
+            memory = _read(self.model, source, mask)
         positions = torch.arange(target.size(1)).expand(target.shape)  # B T
-        x = self.model.embedding(target, positions).flatten(0, 1)  # B·T D
+        x = self.model.embedding(target, positions)  # B·T D
         self.model.decoder(x, View(torch.empty(0), None, positions), [], [], memory)
         return self.found()
+
+
+def _read(model: Any, ids: Tensor, mask: Tensor) -> Memory:
+    """What `encode` does, over a flat stream and with a mask (B S) of numbers, as the fused parts want them."""
+    mask = mask.to(torch.int32)
+    x = model.embedding(ids, torch.arange(ids.size(1)))  # B·S D
+    x = model.encoder(x, View(torch.empty(0), mask, None))
+    memory: Memory = model.decoder.remember(x.view(ids.size(0), ids.size(1), x.size(1)), mask)
+    return memory
 
 
 @dataclass(frozen=True)
@@ -206,13 +215,15 @@ def _interleaved(keys: list[Tensor], values: list[Tensor]) -> list[Tensor]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the exporter's talk of what it does inside: of torchvision, and of its own deprecations."""
-    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    """Without the exporter's talk of what it does inside: traces, torchvision, and its own deprecations."""
+    loggers = [logging.getLogger(name) for name in ("torch.__trace", "torch.onnx._internal.exporter._registration")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\).*", category=FutureWarning)
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

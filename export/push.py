@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tiny_transformer.bundle import Bundle
-    from tiny_transformer.parity.report import ParityReport
-
     from .hub import Changes, LocalFile, Outcome, Remote
     from .staging import Staged, Verifier
 
@@ -89,40 +86,26 @@ class Wanted:
             check_checkout(self.checkout)
 
 
-def verified(bundle: "Bundle") -> "ParityReport":
-    """Parity of every backend, case by case on stderr."""
-    from tiny_transformer.parity import verify_bundle
-
-    def show(case: str) -> None:
-        if sys.stderr.isatty():
-            print(f"\r\x1b[Kverifying {case}", end="", file=sys.stderr, flush=True)
-
-    report = verify_bundle(bundle, progress=show)
-    end = "\r\x1b[K" if sys.stderr.isatty() else ""
-    print(f"{end}verified {len(report.cases)} cases: {report.verdict}", file=sys.stderr)
-    return report
-
-
-def push(wanted: Wanted, verify: "Verifier" = verified) -> None:
+def push(wanted: Wanted, verify: "Verifier | None" = None) -> None:
     """The whole of it; each step that is already done is left as it is."""
-    from .staging import staged
+    from .staging import staged, write_card
+    from .verify import verified
 
     wanted.check()
-    with staged(wanted.folder, verify) as stage:
+    with staged(wanted.folder, verify or verified) as stage:
         for name in stage.left_out:
             print(f"leaving out {name}: it is no part of a model", file=sys.stderr)
+        card = write_card(stage, wanted.repo_id, licence=wanted.licence)  # a faulty one fails before any request
         if wanted.dry_run:
-            _print_plan(wanted, stage)
+            _print_plan(stage, card)
         else:
             _publish(wanted, stage)
 
 
-def _print_plan(wanted: Wanted, stage: "Staged") -> None:
+def _print_plan(stage: "Staged", card: str) -> None:
     """Everything that would be sent; to stdout, for it is what was asked for."""
     from .hub import local_files
-    from .staging import write_card
 
-    card = write_card(stage, wanted.repo_id, licence=wanted.licence)
     for name, file in local_files(stage.bundle.folder).items():
         print(f"{file.sha256}  {file.size:>12,}  {name}")
     print(f"\n{card}", end="")

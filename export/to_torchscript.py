@@ -2,6 +2,7 @@
 
 import argparse
 import io
+import zipfile
 from pathlib import Path
 
 EXAMPLE = "python -m export torchscript checkpoints/translate"
@@ -34,6 +35,16 @@ def export_torchscript(folder: Path) -> list[str]:
     with silenced():
         torch.jit.save(script(load_model(bundle)), buffer)
     with replacing_file(folder / TORCHSCRIPT) as temporary:
-        temporary.write_bytes(buffer.getvalue())
+        temporary.write_bytes(without_debug(buffer.getvalue()))
         check_weights(load_archive(temporary), bundle.weights(), temporary)
     return [TORCHSCRIPT]
+
+
+def without_debug(archive: bytes) -> bytes:
+    """The archive less its debug records: they hold the paths of the source files, and nothing needs them."""
+    kept = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archive)) as old, zipfile.ZipFile(kept, "w", zipfile.ZIP_STORED) as new:
+        for name in old.namelist():
+            if not name.endswith(".debug_pkl"):
+                new.writestr(zipfile.ZipInfo(name), old.read(name))  # without a date: equal content, equal bytes
+    return kept.getvalue()

@@ -206,8 +206,9 @@ def torchfree_python(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> P
         python = folder / "bin" / "python"
         ready = folder / "ready"
         if not ready.exists():
-            _must_run(sys.executable, "-m", "venv", folder)
-            _must_run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel)
+            _must_run(sys.executable, "-m", "venv", "--without-pip", folder)
+            install = ("install", "--quiet", "--disable-pip-version-check", "--no-compile", wheel)
+            _must_run(sys.executable, "-m", "pip", "--python", python, *install)
             ready.touch()
         return python
 

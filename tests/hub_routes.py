@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -125,6 +126,8 @@ def _batch(h: Handler, name: str, kind: str | None) -> Any:
         entry = {"oid": oid, "size": size}
         if oid not in h.hub.objects:
             entry["actions"] = {"upload": _upload_action(h.hub, oid, size)}
+            if h.hub.verify_uploads:
+                entry["actions"]["verify"] = {"href": f"{h.hub.storage}/verify/{oid}"}
         objects.append(entry)
     return _ok({"transfer": "basic", "objects": objects})
 
@@ -155,6 +158,21 @@ def _complete(h: Handler, oid: str) -> Any:
         raise Refused(400, message="checksum mismatch")
     h.hub.objects[oid] = data
     return _ok({})
+
+
+def _verify(h: Handler, oid: str) -> Any:
+    if oid not in h.hub.objects or len(h.hub.objects[oid]) != h.json()["size"]:
+        raise Refused(404, message="no such object")
+    return _ok({})
+
+
+def _xet_token(h: Handler, kind: str, name: str, right: str, revision: str) -> Any:
+    h.commit(h.repo(kind, name), revision)
+    if right == "write":
+        h.writer(name)
+    expires = int(time.time()) + 3600
+    headers = {"X-Xet-Cas-Url": h.hub.xet_store, "X-Xet-Access-Token": "short", "X-Xet-Token-Expiration": str(expires)}
+    return _ok({"casUrl": h.hub.xet_store, "accessToken": "short", "exp": expires}, **headers)
 
 
 def _commit(h: Handler, kind: str, name: str, revision: str) -> Any:
@@ -204,6 +222,9 @@ def _resolve(h: Handler, name: str, revision: str, path: str, kind: str | None) 
     etag = hashlib.sha256(data).hexdigest()
     h.hub.objects[etag] = data
     headers |= {"X-Linked-Etag": f'"{etag}"', "X-Linked-Size": str(len(data))}
+    if etag in h.hub.xet_hashes:
+        headers["X-Xet-Hash"] = h.hub.xet_hashes[etag]
+        headers["X-Xet-Refresh-Route"] = f"{h.hub.endpoint}/api/models/{name}/xet-read-token/{oid}"
     return 302, b"", {**headers, "Location": f"{h.hub.storage}/objects/{etag}"}
 
 
@@ -245,6 +266,7 @@ HUB: list[tuple[str, Callable[..., Any]]] = [
     (rf"POST {_API}/branch/(?P<branch>.+)", _branch),
     (rf"POST {_API}/tag/(?P<revision>.+)", _tag),
     (rf"POST {_API}/preupload/(?P<revision>.+)", _preupload),
+    (rf"GET {_API}/xet-(?P<right>write|read)-token/(?P<revision>.+)", _xet_token),
     (rf"POST {_API}/commit/(?P<revision>.+)", _commit),
     (rf"POST /((?P<kind>spaces)/)?{_ID}\.git/info/lfs/objects/batch", _batch),
     (rf"GET /((?P<kind>spaces)/)?{_ID}/resolve/(?P<revision>refs/pr/\d+|[^/]+)/(?P<path>.+)", _resolve),
@@ -253,4 +275,5 @@ STORAGE: list[tuple[str, Callable[..., Any]]] = [
     (r"PUT /objects/(?P<oid>\w+)", _put_object),
     (r"GET /objects/(?P<oid>\w+)", _get_object),
     (r"POST /complete/(?P<oid>\w+)", _complete),
+    (r"POST /verify/(?P<oid>\w+)", _verify),
 ]

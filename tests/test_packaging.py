@@ -36,7 +36,9 @@ def ranges(lines: list[str]) -> list[Requirement]:
 
 
 PINS = pins("requirements.txt", "requirements-dev.txt")
-ALL_RANGES = ranges([*PROJECT["dependencies"], *(r for extra in PROJECT["optional-dependencies"].values() for r in extra)])
+ALL_RANGES = ranges(
+    [*PROJECT["dependencies"], *(r for extra in PROJECT["optional-dependencies"].values() for r in extra)]
+)
 
 
 @pytest.mark.parametrize("requirement", ALL_RANGES, ids=str)
@@ -163,23 +165,26 @@ def test_the_installed_command_runs(torchfree_python: Path, tmp_path: Path, make
     done = subprocess.run([program, "info", folder], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "unverified" in done.stdout
-    done = subprocess.run([program, "info", folder, "--shapes"], capture_output=True, text=True, cwd=tmp_path, check=False)
+    done = subprocess.run(
+        [program, "info", folder, "--shapes"], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
     assert (done.returncode, done.stdout) == (2, "")
     assert "pip install 'tiny-transformer[torch]'" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
-def test_init_says_what_is_missing_where_torch_is_not(torchfree_python: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("arguments", [("init", "m", "--preset", "tiny"), ("train", "tiny", "--out", "m")])
+def test_commands_say_what_is_missing_where_torch_is_not(
+    torchfree_python: Path, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
     program = torchfree_python.with_name("tiny-transformer")
-    done = subprocess.run(
-        [program, "init", tmp_path / "m", "--preset", "tiny"], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert "pip install 'tiny-transformer[torch]'" in done.stderr
     assert done.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
 
-def test_a_checkout_runs_too(tmp_path: Path) -> None:
+def test_a_checkout_runs_too() -> None:
     done = run_python("import tiny_transformer, export; print(tiny_transformer.__version__)")
     assert done.out == f"{__version__}\n", done.err

@@ -84,7 +84,9 @@ def test_without_positions_an_encoder_sees_a_set(positions: str, norm: str) -> N
     source, order = random_ids(config, 2, 6), torch.tensor([3, 0, 5, 1, 4, 2])
     mask = torch.ones_like(source, dtype=torch.bool)
     straight, permuted = model.encode(source, mask), model.encode(source[:, order], mask)
-    difference = max(float((a[:, :, order] - b).detach().abs().max()) for a, b in zip(straight.keys, permuted.keys, strict=True))
+    difference = max(
+        float((a[:, :, order] - b).detach().abs().max()) for a, b in zip(straight.keys, permuted.keys, strict=True)
+    )
     assert (difference < 1e-12) == (positions == "none")
 
 

@@ -58,7 +58,9 @@ def test_training_survives_bad_text_and_too_little_of_it(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("make", [lambda n: Tokenizer.train([], n, show_progress=False), Tokenizer.synthetic])
 @pytest.mark.parametrize("vocab_size", [-1, 0, 261])
-def test_a_vocabulary_needs_room_for_bytes_and_special_tokens(make: Callable[[int], Tokenizer], vocab_size: int) -> None:
+def test_a_vocabulary_needs_room_for_bytes_and_special_tokens(
+    make: Callable[[int], Tokenizer], vocab_size: int
+) -> None:
     with pytest.raises(TokenizerError, match=f"vocab_size is {vocab_size}; .*262"):
         make(vocab_size)
 
@@ -130,6 +132,10 @@ def lower_case(values: dict[str, Any]) -> None:
     values["normalizer"] = {"type": "Lowercase"}
 
 
+def without_spaces_at_the_end(values: dict[str, Any]) -> None:
+    values["normalizer"] = {"type": "Strip", "strip_left": False, "strip_right": True}
+
+
 def space_in_front(values: dict[str, Any]) -> None:
     values["pre_tokenizer"]["add_prefix_space"] = True
 
@@ -148,6 +154,8 @@ CHANGES = {
     with_a_gap: "no token with the id",
     twice_the_same_id: "no token with the id",
     lower_case: "does not give every text back unchanged",
+    (lambda values: values.update(normalizer={"type": "Prepend", "prepend": ""})): "does not give every text",
+    without_spaces_at_the_end: "does not give every text back unchanged",
     space_in_front: "does not give every text back unchanged",
     not_byte_level: "is not byte-level",
     missing_bytes: "does not give every text back unchanged",

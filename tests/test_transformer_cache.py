@@ -112,8 +112,8 @@ def test_scripted_is_eager_to_the_last_bit(config: ModelConfig) -> None:
         batch = (source, mask, target)
         with torch.no_grad():
             memories = (model.encode(source, mask), script.encode(source, mask))
-        for eager_part, script_part in zip(memories[0].keys + memories[0].values, memories[1].keys + memories[1].values):
-            assert torch.equal(eager_part, script_part)
+        eager_parts, script_parts = ([*memory.keys, *memory.values, memory.visible] for memory in memories)
+        assert all(torch.equal(one, other) for one, other in zip(eager_parts, script_parts, strict=True))
     with torch.no_grad():
         for _ in range(3):  # the third run of a script is the optimised one
             assert torch.equal(script(*batch), model(*batch))

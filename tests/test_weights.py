@@ -149,6 +149,8 @@ DAMAGED = {
     "offsets beyond the file": framed({"x": entry(offsets=[10**30, 10**30 + 1])}, b"\0"),
     "NaN": framed({"x": entry(offsets=[0, float("nan")])}, b"\0"),
     "overlap": framed({"x": entry(), "y": entry()}, b"\0"),
+    "overlap and bytes of nobody": framed({"x": entry(), "y": entry()}, b"\0\0"),
+    "a tensor beyond the end": framed({"x": entry(offsets=[5, 6])}, b"\0"),
     "a hole": framed({"x": entry(), "y": entry(offsets=[2, 3])}, b"\0\0\0"),
     "a hole in front": framed({"x": entry(offsets=[1, 2])}, b"\0\0"),
     "bytes of nobody at the end": framed({"x": entry()}, b"\0\0"),

@@ -11,6 +11,16 @@ from tiny_transformer import __version__
 from tiny_transformer.errors import ParityError, TinyTransformerError
 
 COMMANDS = ("init", "info", "train", "evaluate", "generate", "chat")
+# Heavy libraries stay out of the base install; whoever lacks one is told where it comes from.
+EXTRAS = {
+    "torch": "torch",
+    "matplotlib": "train",
+    "sacrebleu": "train",
+    "tqdm": "train",
+    "onnx": "export",
+    "onnxscript": "export",
+    "gradio": "app",
+}
 DONE, CHECK_FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
@@ -29,7 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
     for name in COMMANDS:
         module = import_module(f"tiny_transformer.commands.{name}")
-        summary = module.__doc__.splitlines()[0].removeprefix(f"`{name}`: ")
+        summary = (module.__doc__ or "").splitlines()[0].removeprefix(f"`{name}`: ")
         command = subparsers.add_parser(
             name,
             help=summary,
@@ -59,6 +69,13 @@ def guarded(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) ->
         return CHECK_FAILED
     except TinyTransformerError as error:
         print(f"error: {error}", file=sys.stderr)
+        return WRONG_USAGE
+    except ModuleNotFoundError as error:
+        library = (error.name or "").split(".")[0]
+        if library not in EXTRAS:
+            raise
+        needed = f"pip install 'tiny-transformer[{EXTRAS[library]}]'"
+        print(f"error: {options.command} needs {library}, which is not installed: {needed}.", file=sys.stderr)
         return WRONG_USAGE
     except BrokenPipeError:
         # The reader went away (`| head`). Python would complain again while closing stdout.

@@ -59,7 +59,7 @@ class _JsonConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """A plain dict with every field, in the order of declaration."""
-        return asdict(self)  # type: ignore[call-overload, no-any-return]
+        return asdict(self)  # type: ignore[call-overload]
 
     def to_json(self) -> str:
         """The text of the JSON file, one field a line."""

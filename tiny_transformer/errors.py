@@ -44,7 +44,10 @@ class ParityError(TinyTransformerError):
 class HubError(TinyTransformerError):
     """The Hugging Face Hub refused, could not be reached, or holds something else than it should."""
 
-    def __init__(self, message: str, *, status: int | None = None, transient: bool = False) -> None:
+    def __init__(
+        self, message: str, *, status: int | None = None, transient: bool = False, retry_after: float | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status  # of the HTTP answer; None where there was none
         self.transient = transient  # the same call may succeed later, or may have succeeded unheard
+        self.retry_after = retry_after  # seconds that the Hub asks to wait for

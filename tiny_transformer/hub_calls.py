@@ -37,18 +37,11 @@ def call(action: Callable[[], _T], *, about: str, repeat: bool = True) -> _T:
             failure = explained(error, about)
             if failure is None:  # not the Hub's doing: a full disk, a fault of ours
                 raise
-            pause = retry_after(error, wait)
+            pause = wait if failure.retry_after is None else failure.retry_after
         if not (repeat and failure.transient) or waited + pause > PATIENCE:
             raise failure from None
         time.sleep(pause)
         waited, wait = waited + pause, min(2 * wait, LONGEST_WAIT)
-
-
-def retry_after(error: BaseException, otherwise: float) -> float:
-    """The seconds a refusal asks to wait for; our own choice where it does not say."""
-    headers = getattr(getattr(error, "response", None), "headers", {})
-    asked = headers.get("Retry-After", "")
-    return float(asked) if asked.isdigit() else otherwise
 
 
 def explained(error: BaseException, about: str) -> HubError | None:
@@ -99,9 +92,11 @@ def _of_status(error: Any, about: str) -> HubError:
     else:
         text = _SENTENCES.get(status, "The Hub cannot answer about {about} ({status}); try again later.")
     detail = _one_line(error.server_message or str(error))
-    wait = f"{retry_after(error, 60.0):.0f} seconds"
+    asked = error.response.headers.get("Retry-After", "")
+    retry_after = float(asked) if asked.isdigit() else None
+    wait = f"{retry_after:.0f} seconds" if retry_after else "a few minutes"
     message = text.format(about=about, endpoint=_endpoint(), status=status, detail=detail, wait=wait)
-    return HubError(message, status=status, transient=status in TRANSIENT)
+    return HubError(message, status=status, transient=status in TRANSIENT, retry_after=retry_after)
 
 
 def _endpoint() -> str:

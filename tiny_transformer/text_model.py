@@ -23,10 +23,22 @@ BATCH_ROWS = 64  # rows the model runs at once; a beam takes one for each of its
 
 
 def load(
-    bundle: Path | str, backend: str = "auto", device: str | None = None, threads: int | None = None
+    bundle: Path | str,
+    backend: str = "auto",
+    device: str | None = None,
+    threads: int | None = None,
+    *,
+    revision: str | None = None,
+    trust_unverified: bool = False,
+    trust_code: bool = False,
 ) -> "TextModel":
-    """Open a model folder on a backend: "auto", "eager", "torchscript", "onnx" or "onnx-int8"."""
-    opened = Bundle.open(resolve(bundle))
+    """Open a model folder, or a model of the Hub, on a backend: "auto", "eager", "torchscript", "onnx" or "onnx-int8".
+
+    `revision` and the two trusts are for the Hub alone: a repo without a parity report, and TorchScript
+    archives, which are code, are refused unless the caller says otherwise.
+    """
+    folder = resolve(bundle, backend, revision=revision, trust_unverified=trust_unverified, trust_code=trust_code)
+    opened = Bundle.open(folder)
     choice = choose(opened, backend, device)
     # Before anything runs: bytes that the folder's report does not vouch for are refused.
     report = stored_report(opened, files_read(opened, choice.name))
@@ -35,9 +47,33 @@ def load(
     return TextModel(opened, open_choice(opened, choice, threads), report=report, notice=choice.notice)
 
 
-def resolve(bundle: Path | str) -> Path:
-    """The local folder that a name stands for."""
-    return Path(bundle)
+def resolve(
+    bundle: Path | str,
+    backend: str = "auto",
+    *,
+    revision: str | None = None,
+    trust_unverified: bool = False,
+    trust_code: bool = False,
+    whole: bool = False,
+) -> Path:
+    """The local folder that a name stands for; USER/NAME that is no folder here is pulled from the Hub.
+
+    Of a model on the Hub come the files that the backend needs; `whole` brings card, report and all others.
+    """
+    from tiny_transformer.hub import is_repo_id, pull
+
+    if Path(bundle).exists() or not is_repo_id(str(bundle)):
+        if revision is not None:
+            raise InputError(f"A revision is for a model on the Hub, but {bundle} is a path here; leave it out.")
+        return Path(bundle)
+    return pull(
+        str(bundle),
+        backend=backend,
+        revision=revision,
+        trust_unverified=trust_unverified,
+        trust_code=trust_code,
+        whole=whole,
+    )
 
 
 @dataclass(frozen=True)

@@ -46,14 +46,18 @@ class Tokenizer:
         self.roles = {role: self._special(token) for role, token in ROLES.items()}
         self.special_ids = frozenset(self._special(token) for token in SPECIAL_TOKENS)
         self._bytes = self._byte_table(where)
-        # Whatever a file asks for (lower case, a space in front, tokens that are not special): no text may be
-        # changed by it, and none may become a special token.
-        ids = self.encode(_PROBE)
-        if backend.normalizer or self.decode(ids) != _PROBE or not self.special_ids.isdisjoint(ids):
+        if backend.normalizer is not None or not self._is_faithful():
             raise TokenizerError(f"{where} does not give every text back unchanged; train it with this project.")
 
+    def _is_faithful(self) -> bool:
+        """Whatever a file asks for (a space in front, other special tokens): no text may be changed by it."""
+        ids = self.encode(_PROBE)
+        return self.decode(ids) == _PROBE and self.special_ids.isdisjoint(ids)
+
     def _special(self, token: str) -> int:
-        return int(self._backend.token_to_id(token))
+        token_id = self._backend.token_to_id(token)
+        assert token_id is not None, "the constructor has looked for all of them"
+        return token_id
 
     @classmethod
     def load(cls, path: Path) -> "Tokenizer":
@@ -69,6 +73,11 @@ class Tokenizer:
         except Exception as error:  # the Rust library raises plain Exception
             raise TokenizerError(f"{path} is not a tokenizer file ({error}); restore it from its source.") from None
         return cls(backend, where=str(path))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Tokenizer":
+        """From the text of a `tokenizer.json` of ours."""
+        return cls(tokenizers.Tokenizer.from_str(text))
 
     @classmethod
     def train(cls, texts: Iterable[str], vocab_size: int, *, show_progress: bool = True) -> "Tokenizer":

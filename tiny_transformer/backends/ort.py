@@ -3,9 +3,9 @@
 Shapes: B batch, T new tokens, S source, C capacity of the cache, H heads, K head width, V vocabulary.
 """
 
+import math
 import os
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,13 @@ from tiny_transformer.bundle import (
     Bundle,
     sha256,
 )
-from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import BackendError, InputError
 from tiny_transformer.weights import read_index
 
 WEIGHTS_SHA256 = "weights_sha256"  # in the metadata of the int8 file: the weights it was made from
+MAX_THREADS = 4
+MANY_ROWS = 8  # from here on a step is more arithmetic than reading
+BYTES_PER_THREAD = 10_000_000
 
 
 @dataclass
@@ -42,6 +44,7 @@ class OrtState:
     lengths: np.ndarray  # B: how much of each row is written
     sources: np.ndarray  # B: which source each row of the memory holds
     # What the next run is bound to; None until a run, and after the number of rows has changed.
+    session: Any = None
     binding: Any = None
     ids: np.ndarray = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))  # B T
     positions: np.ndarray = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))  # B T
@@ -57,8 +60,10 @@ class OrtBackend:
         self._weights = WEIGHTS_INT8 if int8 else WEIGHTS
         self._encoder = ENCODER_INT8 if int8 else ENCODER_ONNX
         self._decoder = DECODER_INT8 if int8 else DECODER_ONNX
-        self._threads = threads or default_threads(bundle.config)
-        self._sessions: dict[str, Any] = {}
+        self._places = np.arange(self.config.max_length)
+        self._threads = threads
+        self._bytes_per_step = read_per_step(bundle) * (1 if int8 else 4)
+        self._sessions: dict[tuple[str, int], Any] = {}
         self._opening = threading.Lock()
         part = ".decoder" if self.config.is_encoder_decoder else ""
         slots = [f"{i}{part}.{kind}" for i in range(self.config.n_decoder_layers) for kind in ("key", "value")]
@@ -86,10 +91,10 @@ class OrtBackend:
         """Add tokens (B, T) to every row; logits (B, V) after the last. T > 1 for a single row only."""
         if ids.ndim != 2 or ids.shape[0] != state.lengths.size or 0 in ids.shape or min(ids.shape) > 1:
             raise InputError(f"A step of shape {ids.shape} does not fit a state of {state.lengths.size} rows.")
-        if ids.min() < 0 or ids.max() >= self.config.vocab_size:
+        if ids.astype(np.uint64).max() >= self.config.vocab_size:  # a negative id is a huge unsigned one
             raise InputError(f"A step holds ids outside the vocabulary of {self.config.vocab_size}; check them.")
         logits = self._decode(ids, state)  # B T V
-        state.lengths = state.lengths + ids.shape[1]
+        state.lengths += ids.shape[1]
         return logits[:, -1], state
 
     def reorder(self, state: OrtState, rows: np.ndarray) -> OrtState:
@@ -118,7 +123,7 @@ class OrtBackend:
     def attention(self, target: Batch, source: Batch | None) -> AttentionArrays:
         """Every attention weight of one pass over the whole target; int8 graphs have the float model's."""
         self._check(target, source)
-        session = self._session(ATTENTION_ONNX, WEIGHTS)
+        session = self._session(ATTENTION_ONNX, WEIGHTS, self._threads or cores())
         if source is None:
             (decoder,) = session.run(["decoder_attentions"], {"input_ids": target.ids})
             return AttentionArrays(None, decoder, None)
@@ -134,12 +139,13 @@ class OrtBackend:
         """The encoder's memory of the source, under the decoder's names; nothing without a source."""
         if source is None:
             return {}
-        session = self._session(self._encoder, self._weights)
+        session = self._session(self._encoder, self._weights, self._threads or cores())
         mask = source.mask.astype(np.int64)
         n_rows, length = source.ids.shape
         memory = {name: np.empty(self._cache_shape(n_rows, length), dtype=np.float32) for name in sorted(self._memory)}
         binding = session.io_binding()
-        _bind_input(binding, "input_ids", source.ids)
+        ids = np.ascontiguousarray(source.ids, dtype=np.int64)
+        _bind_input(binding, "input_ids", ids)
         _bind_input(binding, "attention_mask", mask)
         for name, array in memory.items():
             _bind_output(binding, name.replace("past_key_values.", "present."), array)
@@ -148,25 +154,25 @@ class OrtBackend:
 
     def _decode(self, ids: np.ndarray, state: OrtState) -> np.ndarray:
         """Run new tokens (B, T) behind each row's length; logits B T V."""
-        session = self._session(self._decoder, self._weights)
         n_rows, n_new = ids.shape
         capacity = next(iter(state.caches.values())).shape[2]
-        if 0 < capacity < int(state.lengths.max()) + n_new:
-            needed = int(state.lengths.max()) + n_new
+        needed = int(state.lengths.max()) + n_new
+        if 0 < capacity < needed:
             raise InputError(f"The cache has {capacity} places and {needed} are needed; ask for more.")
         if state.binding is None:
-            state.binding = session.io_binding()
+            state.session = self._session(self._decoder, self._weights, self._step_threads(n_rows))
+            state.binding = state.session.io_binding()
             self._bind_buffers(state, in_place=capacity > 0)
             state.ids = state.positions = np.empty((0, 0), dtype=np.int64)
         if state.ids.shape != ids.shape:
-            state.ids, state.positions = np.empty_like(ids), np.empty_like(ids)
+            state.ids, state.positions = (np.empty(ids.shape, dtype=np.int64) for _ in range(2))
             _bind_input(state.binding, "input_ids", state.ids)
             _bind_input(state.binding, "position_ids", state.positions)
         state.ids[:] = ids
-        state.positions[:] = state.lengths[:, None] + np.arange(n_new)
+        np.add(state.lengths[:, None], self._places[:n_new], out=state.positions)
         logits = np.empty((n_rows, n_new, self.config.vocab_size), dtype=np.float32)
         _bind_output(state.binding, "logits", logits)
-        session.run_with_iobinding(state.binding)
+        state.session.run_with_iobinding(state.binding)
         return logits
 
     def _bind_buffers(self, state: OrtState, in_place: bool) -> None:
@@ -185,14 +191,19 @@ class OrtBackend:
     def _cache_shape(self, n_rows: int, length: int) -> tuple[int, int, int, int]:
         return (n_rows, self.config.n_heads, length, self.config.d_head)
 
-    def _session(self, graph: str, weights: str) -> Any:
+    def _step_threads(self, n_rows: int) -> int:
+        """How many threads pay for a step: waking one costs as much as reading some megabytes of weights alone."""
+        worth = cores() if n_rows >= MANY_ROWS else self._bytes_per_step // BYTES_PER_THREAD
+        return self._threads or max(1, min(cores(), worth))
+
+    def _session(self, graph: str, weights: str, threads: int) -> Any:
         """The session of one graph, opened when it is first wanted."""
         with self._opening:
-            if graph not in self._sessions:
+            if (graph, threads) not in self._sessions:
                 folder = self._bundle.folder
                 check_graph(folder / graph, folder / weights, self.config)
-                self._sessions[graph] = open_session(folder / graph, self._threads)
-            return self._sessions[graph]
+                self._sessions[graph, threads] = open_session(folder / graph, threads)
+            return self._sessions[graph, threads]
 
     def _check(self, target: Batch, source: Batch | None) -> None:
         target.check(self.config, "target")
@@ -233,11 +244,12 @@ def open_session(path: Path, threads: int) -> Any:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4  # failures come back as exceptions
-    for key, value in SESSION_ENTRIES.items():
-        options.add_session_config_entry(key, value)
+    # A thread that waits in a loop steals the core from whoever shares it.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    slower = ["SkipLayerNormFusion"]  # than the two operators it would replace
     try:
         return onnxruntime.InferenceSession(
-            path, options, providers=["CPUExecutionProvider"], disabled_optimizers=["SkipLayerNormFusion"]
+            path, options, providers=["CPUExecutionProvider"], disabled_optimizers=slower
         )
     except Exception as error:  # pybind types of its own, and RuntimeError
         reason = str(error).strip().splitlines()[0]
@@ -246,12 +258,16 @@ def open_session(path: Path, threads: int) -> Any:
         ) from None
 
 
-SESSION_ENTRIES: Mapping[str, str] = {"session.intra_op.allow_spinning": "0"}
+def cores() -> int:
+    """How many threads a session may have: more than a few never pay for models of this size."""
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(found, MAX_THREADS)
 
 
-def default_threads(config: ModelConfig) -> int:
-    """How many cores pay for this shape."""
-    return min(2, os.cpu_count() or 1)
+def read_per_step(bundle: Bundle) -> int:
+    """How many weights the decoder reads for every new token."""
+    shapes = {name: entry.shape for name, entry in bundle.index.tensors.items()}
+    return sum(math.prod(shape) for name, shape in shapes.items() if name.startswith(("decoder.", "embedding.")))
 
 
 def _bind_input(binding: Any, name: str, array: np.ndarray) -> None:

@@ -5,6 +5,7 @@ Under torchrun the same command trains on many devices.
 
 import argparse
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -63,7 +64,8 @@ def run(options: argparse.Namespace) -> None:
     from tiny_transformer.training.recipe import load_recipe
     from tiny_transformer.training.run import train
 
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    first = os.environ.get("RANK", "0") == "0"  # of many processes, one talks
+    logging.basicConfig(level=logging.INFO if first else logging.ERROR, format="%(message)s", stream=sys.stderr)
     shortcuts = [
         f"{section}.{name}={getattr(options, name)}"
         for name, (section, _) in _SHORTCUTS.items()

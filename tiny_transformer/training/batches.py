@@ -82,7 +82,7 @@ def _cut(shapes: np.ndarray, batch_tokens: int) -> list[tuple[int, int, np.ndarr
     start, width = 0, np.zeros(2, dtype=np.int64)
     for first, last in zip((0, *edges), (*edges, len(shapes)), strict=True):
         wider = np.maximum(width, shapes[first])
-        if first - start >= _rows_that_fit(wider, batch_tokens) or _wasteful(first - start, width, wider, batch_tokens):
+        if _wasteful(first - start, width, wider, batch_tokens):
             cuts.append((start, int(first), width))
             start, wider = int(first), shapes[first]
         width = wider

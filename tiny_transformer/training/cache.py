@@ -4,10 +4,11 @@ import hashlib
 import json
 import logging
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from tiny_transformer.training.sources import read_examples, source_files
 logger = logging.getLogger(__name__)
 
 _VERSION = 1  # counts changes of the layout and of how examples become ids
-_FLUSH = 1 << 20  # tokens gathered in memory before they go to the file
+_FLUSH = 1 << 18  # numbers gathered in memory before they go to the file
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,9 @@ def tokenised(
         encoder = with_dropout(tokenizer, source.bpe_dropout if variant else 0.0)
         examples = read_examples(source, root, split, variant)
         if split == "train" and not variant:
-            logger.info("tokenising %s%s", source.name, f" in {source.variants} variants" if source.variants > 1 else "")
+            logger.info(
+                "tokenising %s%s", source.name, f" in {source.variants} variants" if source.variants > 1 else ""
+            )
         with atomic.replacing_folder(folder) as staging:
             _write(staging, encode_examples(examples, encoder, source, max_length), tokenizer.vocab_size)
     return _open(folder)
@@ -85,57 +88,43 @@ def _key(source: Source, root: str, tokenizer: Tokenizer, max_length: int, split
 
 
 def _write(folder: Path, rows: Iterable[Encoded], vocab_size: int) -> None:
+    """Append row after row, never holding more than a buffer of them."""
     code = "H" if vocab_size <= 1 << 16 else "I"
-    source, target = _ColumnWriter(folder, "source", code), _ColumnWriter(folder, "target", code)
-    learn, learnt = array("B"), array("i")
-    with (folder / "learn.bin").open("wb") as stream:
+    codes = {"source.ids": code, "source.offsets": "q", "target.ids": code, "target.offsets": "q"}
+    codes |= {"learn": "B", "learnt": "i"}
+    with ExitStack() as stack:
+        files = {n: _Appended(stack.enter_context((folder / f"{n}.bin").open("wb")), c) for n, c in codes.items()}
+        totals = {"source": 0, "target": 0}
+        for name in totals:
+            files[f"{name}.offsets"].add([0])
         for row in rows:
-            source.add(row.source)
-            target.add(row.target)
-            learn.extend(row.learn)
-            learnt.append(sum(row.learn))
-            if len(learn) >= _FLUSH:
-                _drain(learn, stream)
-        _drain(learn, stream)
-    (folder / "learnt.bin").write_bytes(learnt.tobytes())
-    has_source = source.close() > 0
-    target.close()
-    manifest: Mapping[str, Any] = {"dtype": "uint16" if code == "H" else "uint32", "source": has_source}
+            for name, ids in (("source", row.source), ("target", row.target)):
+                totals[name] += len(ids)
+                files[f"{name}.ids"].add(ids)
+                files[f"{name}.offsets"].add([totals[name]])
+            files["learn"].add(row.learn)
+            files["learnt"].add([sum(row.learn)])
+        for file in files.values():
+            file.flush()
+    manifest = {"dtype": "uint16" if code == "H" else "uint32", "source": totals["source"] > 0}
     (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
 
 
-class _ColumnWriter:
-    """Appends sequences to two files without holding more than a buffer of them."""
+class _Appended:
+    """A file of numbers of one type, written a buffer at a time."""
 
-    def __init__(self, folder: Path, name: str, code: str) -> None:
-        self._ids_file = (folder / f"{name}.ids.bin").open("wb")
-        self._offsets_file = (folder / f"{name}.offsets.bin").open("wb")
-        self._ids = array(code)
-        self._offsets = array("q", [0])
-        self._total = 0
+    def __init__(self, file: BinaryIO, code: str) -> None:
+        self._file = file
+        self._buffer = array(code)
 
-    def add(self, ids: list[int]) -> None:
-        self._ids.extend(ids)
-        self._total += len(ids)
-        self._offsets.append(self._total)
-        if len(self._ids) >= _FLUSH:
-            self._flush()
+    def add(self, values: Iterable[int]) -> None:
+        self._buffer.extend(values)
+        if len(self._buffer) >= _FLUSH:
+            self.flush()
 
-    def close(self) -> int:
-        """Write what is left; the number of tokens."""
-        self._flush()
-        self._ids_file.close()
-        self._offsets_file.close()
-        return self._total
-
-    def _flush(self) -> None:
-        _drain(self._ids, self._ids_file)
-        _drain(self._offsets, self._offsets_file)
-
-
-def _drain(values: array, stream: BinaryIO) -> None:
-    stream.write(values.tobytes())
-    del values[:]
+    def flush(self) -> None:
+        self._file.write(self._buffer.tobytes())
+        del self._buffer[:]
 
 
 def _open(folder: Path) -> Part:
@@ -154,5 +143,6 @@ def _column(folder: Path, name: str, dtype: str) -> Column:
 
 
 def _map(path: Path, dtype: str) -> np.ndarray:
+    """A plain array over the file's pages; slicing a numpy.memmap itself costs ten times as much."""
     # An empty file cannot be mapped.
-    return np.memmap(path, dtype=dtype, mode="r") if path.stat().st_size else np.empty(0, dtype=dtype)
+    return np.asarray(np.memmap(path, dtype=dtype, mode="r")) if path.stat().st_size else np.empty(0, dtype=dtype)

@@ -33,7 +33,8 @@ class RunState:
     step: int = 0  # steps done in all phases
     seconds: float = 0.0
     tokens: int = 0
-    training_seconds: float = 0.0  # spent in steps, evaluation and checkpoints not counted
+    timed_tokens: int = 0  # those whose speed is reported: evaluation, checkpoints and compilation not counted
+    timed_seconds: float = 0.0
     evaluations: int = 0  # done in this phase
     best: dict[str, float] = field(default_factory=dict)
     since_best: int = 0

@@ -4,11 +4,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
 from tiny_transformer.errors import TrainingError
+
+# The other ranks wait while the first tokenises or evaluates; a process that died is noticed at once all the same.
+_PATIENCE = timedelta(hours=2)
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ def joined_world(device: str | None) -> Iterator[World]:
     if size == 1:
         yield World(0, 1, found)
         return
-    dist.init_process_group("nccl" if found.type == "cuda" else "gloo")
+    dist.init_process_group("nccl" if found.type == "cuda" else "gloo", timeout=_PATIENCE)
     try:
         with told_of_lost_ranks():
             yield World(rank, size, found)

@@ -5,8 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-import tokenizers
-
 from tiny_transformer.tokenizer import Tokenizer
 from tiny_transformer.training.examples import Dialogue, Example, Pair, texts_of
 from tiny_transformer.training.settings import Source
@@ -29,7 +27,7 @@ def with_dropout(tokenizer: Tokenizer, dropout: float) -> Tokenizer:
         return tokenizer
     values = json.loads(tokenizer.to_json())
     values["model"]["dropout"] = dropout
-    return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(values)))
+    return Tokenizer.from_json(json.dumps(values))
 
 
 def encode_examples(

@@ -1,5 +1,7 @@
 """The data of one epoch: each source's variant of the moment, and how often its rows are shown."""
 
+import multiprocessing
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,6 +12,9 @@ from tiny_transformer.tokenizer import Tokenizer
 from tiny_transformer.training.batches import EpochPlan, RowSizes, plan_epoch
 from tiny_transformer.training.cache import Part, tokenised
 from tiny_transformer.training.settings import Source
+from tiny_transformer.training.sources import source_bytes
+
+_MUCH_TEXT = 32 * 1024 * 1024  # bytes, over all variants: below, starting processes takes longer than the work
 
 
 @dataclass(frozen=True)
@@ -42,10 +47,16 @@ class TrainingData:
     _parts: dict[tuple[str, int], Part] = field(default_factory=dict, init=False)
 
     def prepare(self) -> None:
-        """Tokenise whatever is not in the cache yet."""
-        for source in self.sources:
-            for variant in range(source.variants):
-                self._part(source, variant)
+        """Tokenise whatever is not in the cache yet; much text, on every core at once."""
+        jobs = [(source, variant) for source in self.sources for variant in range(source.variants)]
+        if sum(source_bytes(source, self.root) for source, _ in jobs) > _MUCH_TEXT:
+            spelling = self.tokenizer.to_json()
+            context = multiprocessing.get_context("spawn")  # a fork would share locks of torch's threads
+            with context.Pool(min(len(jobs), os.cpu_count() or 1)) as pool:
+                work = [(source, self.root, spelling, self.max_length, variant) for source, variant in jobs]
+                pool.starmap(_tokenise, work, chunksize=1)
+        for source, variant in jobs:
+            self._part(source, variant)
 
     def rows(self, epoch: int) -> Rows:
         """The rows epoch `epoch` draws from."""
@@ -69,6 +80,12 @@ class TrainingData:
         if key not in self._parts:
             self._parts[key] = tokenised(source, self.root, self.tokenizer, self.max_length, variant=variant)
         return self._parts[key]
+
+
+def _tokenise(source: Source, root: str, spelling: str, max_length: int, variant: int) -> None:
+    """One job of a pool: the result stays on disk."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the pool already fills the cores
+    tokenised(source, root, Tokenizer.from_json(spelling), max_length, variant=variant)
 
 
 def _repeated(count: int, repeat: float, rng: np.random.Generator) -> np.ndarray:

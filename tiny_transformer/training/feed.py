@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tiny_transformer.training.batches import BatchPlan
-from tiny_transformer.training.cache import Part
+from tiny_transformer.training.cache import Column, Part
 from tiny_transformer.training.epoch import Rows
 
 IGNORED = -100  # the label that cross-entropy leaves out
@@ -35,14 +35,15 @@ class Batch:
 class HostRows:
     """Rows read from the memory map as they are needed."""
 
-    def __init__(self, rows: Rows, device: torch.device) -> None:
+    def __init__(self, rows: Rows, order: np.ndarray, device: torch.device) -> None:
         self._parts = rows.parts
+        self._order = order
         self._firsts = np.cumsum([0, *(len(part) for part in rows.parts)])
         self._device = device
 
-    def batch(self, order: np.ndarray, plan: BatchPlan, pad_id: int) -> Batch:
+    def batch(self, plan: BatchPlan, pad_id: int) -> Batch:
         """Gather, pad, and copy to the device without waiting for it."""
-        numbers = order[plan.start : plan.stop]
+        numbers = self._order[plan.start : plan.stop]
         target = np.full((len(numbers), plan.target_length + 1), pad_id, dtype=np.int64)
         learn = np.zeros(target.shape, dtype=np.bool_)
         source = np.full((len(numbers), plan.source_length), pad_id, dtype=np.int64)
@@ -62,18 +63,15 @@ class HostRows:
 class ResidentRows:
     """All rows on the device: a batch is an index there, not a copy."""
 
-    def __init__(self, rows: Rows, device: torch.device) -> None:
-        self._source = _DeviceColumn.of([part.source for part in rows.parts], device) if rows.parts[0].source else None
+    def __init__(self, rows: Rows, order: np.ndarray, device: torch.device) -> None:
+        sources = [part.source for part in rows.parts if part.source is not None]
+        self._source = _DeviceColumn.of(sources, device) if sources else None
         self._target = _DeviceColumn.of([part.target for part in rows.parts], device)
         self._learn = torch.from_numpy(np.concatenate([part.learn for part in rows.parts])).to(device)
-        self._order: Tensor | None = None
-        self._order_of: np.ndarray | None = None
-        self._device = device
+        self._order = torch.from_numpy(order).to(device)
 
-    def batch(self, order: np.ndarray, plan: BatchPlan, pad_id: int) -> Batch:
+    def batch(self, plan: BatchPlan, pad_id: int) -> Batch:
         """Gather and pad on the device; nothing here waits for it."""
-        if self._order is None or self._order_of is not order:
-            self._order, self._order_of = torch.from_numpy(order).to(self._device), order
         numbers = self._order[plan.start : plan.stop]  # B
         place, real = self._target.places(numbers, plan.target_length + 1)  # B T+1
         target = torch.where(real, self._target.ids[place], pad_id)
@@ -93,7 +91,7 @@ class _DeviceColumn:
     lengths: Tensor
 
     @classmethod
-    def of(cls, columns: Sequence, device: torch.device) -> "_DeviceColumn":
+    def of(cls, columns: Sequence[Column], device: torch.device) -> "_DeviceColumn":
         ids = np.concatenate([column.ids for column in columns]).astype(np.int64)
         lengths = np.concatenate([column.lengths for column in columns])
         starts = np.cumsum(lengths) - lengths
@@ -106,26 +104,27 @@ class _DeviceColumn:
         return torch.where(real, self.starts[numbers][:, None] + column, 0), real
 
 
-def device_rows(rows: Rows, device: torch.device) -> HostRows | ResidentRows:
-    """On a GPU the rows live on it if they take a small part of its memory."""
+def device_rows(rows: Rows, order: np.ndarray, device: torch.device) -> HostRows | ResidentRows:
+    """An epoch's rows in their order; on a GPU they live on it if they take a small part of its memory."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         if rows.n_tokens * 9 < _RESIDENT_SHARE * free:  # 8 bytes an id, 1 for whether it is learnt
-            return ResidentRows(rows, device)
-    return HostRows(rows, device)
+            return ResidentRows(rows, order, device)
+    return HostRows(rows, order, device)
 
 
 def batches(
-    rows: HostRows | ResidentRows, order: np.ndarray, plans: Sequence[BatchPlan], pad_id: int, device: torch.device
+    rows: HostRows | ResidentRows, plans: Sequence[BatchPlan], pad_id: int, device: torch.device
 ) -> Iterator[Batch]:
     """The planned batches in order. For a GPU that reads from the host, a thread works ahead."""
-    made = (rows.batch(order, plan, pad_id) for plan in plans)
+    made = (rows.batch(plan, pad_id) for plan in plans)
     if isinstance(rows, ResidentRows) or device.type == "cpu":
         return made  # on a CPU a thread would only take time from the arithmetic
-    return _ahead(made)
+    return ahead(made)
 
 
-def _ahead(made: Iterator[Batch]) -> Iterator[Batch]:
+def ahead(made: Iterator[Batch]) -> Iterator[Batch]:
+    """The same batches, prepared by a thread while the device is busy with earlier ones."""
     queue: Queue[Batch | BaseException | None] = Queue(maxsize=_AHEAD)
 
     def work() -> None:
@@ -166,11 +165,18 @@ def _fill(
     learn: np.ndarray,
 ) -> None:
     """Copy rows `numbers` of a part into rows `at` of the padded arrays."""
-    for number, row in zip(numbers, at, strict=True):
-        first, last = part.target.offsets[number : number + 2]
-        target[row, : last - first] = part.target.ids[first:last]
-        learn[row, : last - first] = part.learn[first:last]
-        if part.source is not None:
-            first, last = part.source.offsets[number : number + 2]
-            source[row, : last - first] = part.source.ids[first:last]
-            source_lengths[row] = last - first
+    place, row, column = _places(part.target, numbers, at)
+    target[row, column] = part.target.ids[place]
+    learn[row, column] = part.learn[place]
+    if part.source is not None:
+        place, row, column = _places(part.source, numbers, at)
+        source[row, column] = part.source.ids[place]
+        source_lengths[at] = part.source.offsets[numbers + 1] - part.source.offsets[numbers]
+
+
+def _places(column: Column, numbers: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For every token of these rows: where it lies in the file, and its row and column in the padded array."""
+    starts = column.offsets[numbers]
+    lengths = column.offsets[numbers + 1] - starts
+    columns = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return np.repeat(starts, lengths) + columns, np.repeat(at, lengths), columns

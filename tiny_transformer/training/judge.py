@@ -50,6 +50,8 @@ class Judge:
             metrics[name] = float(np.mean([evaluation.metrics[name] for evaluation in found]))
         return metrics
 
+    # Evaluation runs the layers with other arguments than training: compiling them for it would never pay.
+    @torch.compiler.set_stance("force_eager")
     @torch.no_grad()
     def loss(self, model: Transformer) -> dict[str, float]:
         """Mean negative log-likelihood a token of dev, and its perplexity."""
@@ -60,13 +62,14 @@ class Judge:
         numbers = np.arange(sum(len(part) for part in self._dev.parts))
         plan = plan_epoch(numbers, self._dev.sizes, _LOSS_TOKENS, np.random.default_rng(0))
         total = torch.zeros((), dtype=torch.float64, device=self.device)
-        rows = device_rows(self._dev, self.device)
-        for batch in batches(rows, plan.order, plan.batches, self.tokenizer.pad_id, self.device):
+        rows = device_rows(self._dev, plan.order, self.device)
+        for batch in batches(rows, plan.batches, self.tokenizer.pad_id, self.device):
             total += objective(batch.source, batch.source_mask, batch.target, batch.picked, batch.labels)
         model.train(training)
         mean = float(total) / sum(batch.learnt for batch in plan.batches)
         return {"loss": mean, "perplexity": perplexity(mean)}
 
+    @torch.compiler.set_stance("force_eager")
     def answer(self, model: Transformer, questions: Sequence[Question], options: GenerationOptions) -> Evaluation:
         """Generate an answer to each question and measure."""
         training = model.training

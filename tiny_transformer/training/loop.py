@@ -1,6 +1,5 @@
 """The loop: batches in, better weights out, and nothing in it that makes the device wait."""
 
-import json
 import math
 import time
 from collections.abc import Generator, Sequence
@@ -29,7 +28,7 @@ from tiny_transformer.training.distributed import World
 from tiny_transformer.training.epoch import TrainingData
 from tiny_transformer.training.feed import Batch, HostRows, ResidentRows, batches, device_rows
 from tiny_transformer.training.judge import Judge
-from tiny_transformer.training.objective import Objective
+from tiny_transformer.training.objective import build_objective
 from tiny_transformer.training.progress import Reporter
 from tiny_transformer.training.recipe import Recipe
 from tiny_transformer.training.schedule import Budget, Clock, learning_rate
@@ -65,11 +64,15 @@ class Trainer:
         self.model, self.data, self.judge, self.world = model, data, judge, world
         self.run_dir, self.reporter, self.state = run_dir, reporter, state
         self.parameters: list[Tensor] = list(model.parameters())
+        if world.device.type == "cuda":
+            # cuDNN's attention plans anew for every shape: 4 ms of the CPU each time, and shapes keep changing.
+            torch.backends.cuda.enable_cudnn_sdp(False)
         self._objective = build_objective(recipe, model, world)
         self._parts_per_step = self.settings.accumulation * world.size
         self._window = torch.zeros((), dtype=torch.float64, device=world.device)
         self._window_steps = self._window_tokens = 0
         self._window_began = self._saved_at = time.monotonic()
+        self._is_warm = False
 
     def run(self, tensors: dict[str, Tensor] | None = None) -> None:
         """Every phase that is left; `tensors` are those of the checkpoint to go on from."""
@@ -121,6 +124,8 @@ class Trainer:
         state, settings = self.state, self.settings
         peak = phase.learning_rate or settings.learning_rate
         warmup = phase.warmup_steps if phase.warmup_steps >= 0 else settings.warmup_steps
+        objective = getattr(self._objective, "module", self._objective)  # inside DDP's wrapping, where there is one
+        objective.r_drop = phase.r_drop if phase.r_drop >= 0 else settings.r_drop
         steps = self.steps(phase)
         budget = Budget.of(settings, phase.share, self._steps_per_epoch(phase))
         clock = Clock(state.phase_seconds, self.world.from_first)
@@ -153,7 +158,7 @@ class Trainer:
         tokens = max(1, self.settings.batch_tokens // self._parts_per_step)
         seed = (self.settings.seed, self.recipe.phases.index(phase))
         plan = self.data.plan(rows, epoch, phase.repeat, tokens, seed)
-        return device_rows(rows, self.world.device), plan
+        return device_rows(rows, plan.order, self.world.device), plan
 
     def steps(self, phase: Phase) -> Generator[StepBatch]:
         """Step after step, epoch after epoch, from where the run stands; the next epoch is planned meanwhile."""
@@ -165,7 +170,7 @@ class Trainer:
                 upcoming = planner.submit(self._planned, phase, epoch + 1)
                 steps = [plan.of_step(i, self._parts_per_step) for i in range(plan.steps(self._parts_per_step))]
                 mine = [part for step in steps[done:] for part in step[self.world.rank :: self.world.size]]
-                feed = batches(rows, plan.order, mine, self.data.tokenizer.pad_id, self.world.device)
+                feed = batches(rows, mine, self.data.tokenizer.pad_id, self.world.device)
                 for i in range(done, len(steps)):
                     parts = [next(feed) for _ in range(self.settings.accumulation)]
                     yield StepBatch(parts, _sum(steps[i], "tokens"), _sum(steps[i], "learnt"), epoch, i + 1)
@@ -219,7 +224,10 @@ class Trainer:
         seconds = now - self._window_began
         state.seconds += seconds
         state.tokens += self._window_tokens
-        state.training_seconds += seconds
+        if self._is_warm:  # the first window holds compilation
+            state.timed_tokens += self._window_tokens
+            state.timed_seconds += seconds
+        self._is_warm = True
         entry = {
             "step": state.step,
             "epoch": state.epoch,
@@ -293,26 +301,5 @@ class Trainer:
         )
 
 
-def build_objective(recipe: Recipe, model: Transformer, world: World) -> torch.nn.Module:
-    """Model and loss, in the precision, compiled and spread over devices as the recipe and the device ask."""
-    settings, on_gpu = recipe.training, world.device.type == "cuda"
-    autocast = settings.precision == "bf16" or (settings.precision == "auto" and on_gpu)
-    objective: torch.nn.Module = Objective(model.train(), settings.label_smoothing, autocast)
-    if settings.compile == "on" or (settings.compile == "auto" and on_gpu):
-        # Rows, lengths and counts change from batch to batch: one graph for all of them, also when two of
-        # them happen to be equal in the batch that is traced.
-        torch.fx.experimental._config.use_duck_shape = False
-        objective.compile(dynamic=True)
-    if world.size > 1:
-        ids = [world.device.index] if on_gpu else None
-        return torch.nn.parallel.DistributedDataParallel(objective, device_ids=ids, broadcast_buffers=False)
-    return objective
-
-
 def _sum(plans: Sequence[BatchPlan], name: str) -> int:
     return sum(getattr(plan, name) for plan in plans)
-
-
-def recipe_as_json(recipe: Recipe) -> dict:
-    """The recipe with plain JSON values, so that it compares equal to itself after a round trip."""
-    return dict(json.loads(json.dumps(recipe.to_dict())))

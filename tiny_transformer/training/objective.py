@@ -1,30 +1,49 @@
-"""The loss: cross-entropy summed over predicted tokens, in one module so that it compiles as a whole.
+"""The loss: cross-entropy summed over predicted tokens, and on request the agreement of two passes.
 
 Shapes: B batch, S source, T target, D model width, N predicted positions, V vocabulary.
 """
 
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental import _config as shape_config
 from torch.nn import functional as F
 
 from tiny_transformer.model import EncoderDecoder
+from tiny_transformer.model.layers import DecoderLayer, EncoderLayer
 from tiny_transformer.model.transformer import Transformer
+from tiny_transformer.training.distributed import World
 from tiny_transformer.training.feed import IGNORED
+from tiny_transformer.training.recipe import Recipe
 
 
 class Objective(nn.Module):
     """Model and loss together."""
 
-    def __init__(self, model: Transformer, label_smoothing: float, autocast: bool) -> None:
+    def __init__(self, model: Transformer, label_smoothing: float, autocast: bool, r_drop: float = 0.0) -> None:
         super().__init__()
         self.model = model
         self.label_smoothing = label_smoothing
         self.autocast = autocast  # bf16 products; weights, sums and the loss itself stay float32
+        self.r_drop = r_drop
 
     def forward(
         self, source: Tensor | None, source_mask: Tensor | None, target: Tensor, picked: Tensor, labels: Tensor
     ) -> Tensor:
         """The sum over predicted tokens; dividing is the caller's, who knows the count of all devices."""
+        if not self.r_drop:
+            return self._loss(self._hidden(source, source_mask, target, picked), labels)
+        # Every row twice in one batch: dropout makes them differ, and the loss pulls them together.
+        if source is not None and source_mask is not None:
+            source, source_mask = source.repeat(2, 1), source_mask.repeat(2, 1)  # 2B S
+        picked = torch.cat((picked, picked + target.numel()))  # 2N
+        return self._r_drop_loss(self._hidden(source, source_mask, target.repeat(2, 1), picked), labels)
+
+    def compile_loss(self) -> None:
+        """Fuse what happens over the vocabulary: the logits are the largest tensor of a step."""
+        self._loss = torch.compile(self._loss, dynamic=True)  # type: ignore[method-assign]
+        self._r_drop_loss = torch.compile(self._r_drop_loss, dynamic=True)  # type: ignore[method-assign]
+
+    def _hidden(self, source: Tensor | None, source_mask: Tensor | None, target: Tensor, picked: Tensor) -> Tensor:
         with torch.autocast(target.device.type, torch.bfloat16, enabled=self.autocast):
             if isinstance(self.model, EncoderDecoder):
                 assert source is not None
@@ -32,8 +51,58 @@ class Objective(nn.Module):
                 hidden = self.model.hidden(source, source_mask, target)  # B T D
             else:
                 hidden = self.model.hidden(target)  # B T D
-            # Padding and whatever isn't learnt never meet the vocabulary, the widest matrix of all.
-            logits = self.model.embedding.scores(hidden.flatten(0, 1)[picked])  # N V
+        # Padding and whatever isn't learnt never meet the vocabulary, the widest matrix of all.
+        return hidden.flatten(0, 1)[picked]  # N D
+
+    def _loss(self, hidden: Tensor, labels: Tensor) -> Tensor:
+        return self._cross_entropy(self._logits(hidden), labels)
+
+    def _r_drop_loss(self, hidden: Tensor, labels: Tensor) -> Tensor:
+        logits = self._logits(hidden)  # 2N V
+        loss = self._cross_entropy(logits, labels.repeat(2)) / 2
+        return loss + self.r_drop / 2 * _divergence(logits, labels != IGNORED)
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        with torch.autocast(hidden.device.type, torch.bfloat16, enabled=self.autocast):
+            logits: Tensor = self.model.embedding.scores(hidden)  # N V
+        return logits.float()
+
+    def _cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
         return F.cross_entropy(
-            logits.float(), labels, ignore_index=IGNORED, label_smoothing=self.label_smoothing, reduction="sum"
+            logits, labels, ignore_index=IGNORED, label_smoothing=self.label_smoothing, reduction="sum"
         )
+
+
+def build_objective(recipe: Recipe, model: Transformer, world: World) -> nn.Module:
+    """Model and loss, in the precision, compiled and spread over devices as the recipe and the device ask."""
+    settings, on_gpu = recipe.training, world.device.type == "cuda"
+    autocast = settings.precision == "bf16" or (settings.precision == "auto" and on_gpu)
+    objective = Objective(model.train(), settings.label_smoothing, autocast, settings.r_drop)
+    if settings.compile == "on" or (settings.compile == "auto" and on_gpu):
+        compile_parts(model, objective)
+    if world.size > 1:
+        ids = [world.device.index] if on_gpu else None
+        return nn.parallel.DistributedDataParallel(objective, device_ids=ids, broadcast_buffers=False)
+    return objective
+
+
+def compile_parts(model: Transformer, objective: Objective) -> None:
+    """Compile one layer of each kind and the loss; all layers of a kind share the code.
+
+    The whole model as one graph took two minutes to compile, which this does in a fraction.
+    """
+    # Rows, lengths and counts change from batch to batch: sizes are symbols, also when two of them happen
+    # to be equal in the batch that is traced.
+    shape_config.use_duck_shape = False
+    for part in model.modules():
+        if isinstance(part, EncoderLayer | DecoderLayer):
+            part.compile(dynamic=True)
+    objective.compile_loss()
+
+
+def _divergence(logits: Tensor, real: Tensor) -> Tensor:
+    """Mean of both Kullback-Leibler divergences between the halves of 2N V logits, summed over real positions."""
+    first, second = logits.log_softmax(dim=-1).chunk(2)  # each N V
+    # KL(p‖q) + KL(q‖p) = Σ (p - q)(log p - log q)
+    both = ((first.exp() - second.exp()) * (first - second)).sum(dim=-1)  # N
+    return (both * real).sum() / 2

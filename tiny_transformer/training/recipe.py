@@ -1,5 +1,6 @@
 """A recipe: one readable TOML file that says everything about a training run."""
 
+import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,14 +33,15 @@ class Recipe:
 
     def to_dict(self) -> dict[str, Any]:
         """The recipe as run, for training.json and for the comparison on resume."""
-        return {
+        values = {
             "name": self.name,
             "task": self.task,
-            "languages": list(self.languages),
+            "languages": self.languages,
             **{section: getattr(self, section).to_dict() for section in _SECTIONS},
             "sources": [source.to_dict() for source in self.sources],
             "phases": [phase.to_dict() for phase in self.phases],
         }
+        return dict(json.loads(json.dumps(values)))  # plain JSON, equal to itself when it is read back
 
     def of_split(self, split: str) -> tuple[Source, ...]:
         """The sources that have examples of a split: files of their own, or a held-out share."""
@@ -84,8 +86,8 @@ def parse_recipe(values: Mapping[str, Any], *, name: str) -> Recipe:
         raise ConfigError(f"{where} has unknown keys {', '.join(unknown)}; remove them (known: {', '.join(_KEYS)}).")
     task = values.get("task", "translate")
     _one_of("task", task, TASKS)
-    sources = tuple(_build(Source, item, f"{where}: sources") for item in values.get("sources", []))
-    phases = tuple(_build(Phase, item, f"{where}: phases") for item in values.get("phases", [{}]))
+    sources = tuple(_build(Source, item, f"{where}: sources") for item in _tables(values, "sources", [], where))
+    phases = tuple(_build(Phase, item, f"{where}: phases") for item in _tables(values, "phases", [{}], where))
     tokenizer = _build(TokenizerSettings, values.get("tokenizer", {}), f"{where}: tokenizer")
     recipe = Recipe(
         name=name,
@@ -123,6 +125,13 @@ def _build(cls: type[_T], values: Any, where: str) -> _T:
     if not isinstance(values, Mapping):
         raise ConfigError(f"{where} must be a table, not {values!r}; correct it.")
     return cls.from_dict({**defaults_of(cls), **values}, where=where)
+
+
+def _tables(values: Mapping[str, Any], key: str, default: list[Any], where: str) -> list[Any]:
+    found = values.get(key, default)
+    if not isinstance(found, list):
+        raise ConfigError(f"{where}: {key} must be a list of tables, not {found!r}; correct it.")
+    return found
 
 
 def _model(task: str, values: Mapping[str, Any], where: str) -> ModelConfig:

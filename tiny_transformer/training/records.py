@@ -4,6 +4,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 from tiny_transformer.errors import DataError, InputError
@@ -83,16 +84,19 @@ def _lines(file: DataFile, faults: Faults) -> Iterator[tuple[int, str | None]]:
 
 
 def _parallel(source: DataFile, target: DataFile, faults: Faults) -> Iterator[tuple[str, str]]:
-    left, right = _lines(source, faults), _lines(target, Faults())
-    for (number, a), (_, b) in zip(left, right, strict=False):
+    target_faults = Faults()  # its lines are the source's lines: they are counted once
+    pairs = zip_longest(_lines(source, faults), _lines(target, target_faults), fillvalue=(-1, None))
+    for (number, a), (other, b) in pairs:
+        if number != other:
+            raise DataError(f"{source.name} and {target.name} have different numbers of lines; they are not parallel.")
         if a is None or b is None or not (a.strip() or b.strip()):
             continue
         if not (a.strip() and b.strip()):
             faults.add(source if not a.strip() else target, number, "one side is empty")
             continue
         yield a.strip(), b.strip()
-    if next(left, None) is not None or next(right, None) is not None:
-        raise DataError(f"{source.name} and {target.name} have different numbers of lines; they are not parallel.")
+    faults.malformed += target_faults.malformed
+    faults.first += target_faults.first
 
 
 def _paragraphs(file: DataFile, faults: Faults) -> Iterator[str]:

@@ -32,7 +32,7 @@ def training_report(
         "steps": state.step,
         "tokens": state.tokens,
         "seconds": round(state.seconds, 1),
-        "tokens_per_second": round(state.tokens / max(state.training_seconds, 1e-9)),
+        "tokens_per_second": round(state.timed_tokens / max(state.timed_seconds, 1e-9)),
         "results": results,
         "dev_history": state.history,
         "curve": thinned(state.curve),

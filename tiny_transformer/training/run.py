@@ -21,7 +21,7 @@ from tiny_transformer.training.examples import texts_of
 from tiny_transformer.training.files import HUB, exists, join
 from tiny_transformer.training.finish import Finished, write_model
 from tiny_transformer.training.judge import Judge
-from tiny_transformer.training.loop import Trainer, recipe_as_json
+from tiny_transformer.training.loop import Trainer
 from tiny_transformer.training.progress import Reporter
 from tiny_transformer.training.recipe import Recipe
 from tiny_transformer.training.settings import Source
@@ -50,27 +50,35 @@ def train(
         tokenizer = _tokenizer(recipe, root, run_dir, world)
         config = recipe.model.with_changes(vocab_size=tokenizer.vocab_size)
         training_data = TrainingData(_train_sources(recipe), root, tokenizer, config.max_length)
+        judge = None
         if world.is_first:
             training_data.prepare()
+            judge = Judge(recipe, root, tokenizer, config, world.device)
         world.wait()
-        judge = Judge(recipe, root, tokenizer, config, world.device)
         state, model = _run(recipe, config, training_data, judge, world, run_dir, track=track)
-        if not world.is_first:
+        if judge is None:
             return None
         finished = Finished(recipe, root, tokenizer, config, run_dir, state, world.size)
         return write_model(finished, model, judge, out, overwrite=overwrite)
 
 
 def _run(
-    recipe: Recipe, config: ModelConfig, data: TrainingData, judge: Judge, world: World, run_dir: Path, *, track: bool
+    recipe: Recipe,
+    config: ModelConfig,
+    data: TrainingData,
+    judge: Judge | None,
+    world: World,
+    run_dir: Path,
+    *,
+    track: bool,
 ) -> tuple[RunState, Transformer]:
     torch.set_float32_matmul_precision("high")  # TF32 where float32 is left; only training may round so
     model = build_model(config, torch.Generator().manual_seed(recipe.training.seed)).to(world.device)
-    state, tensors = RunState(recipe=recipe_as_json(recipe)), None
+    state, tensors = RunState(recipe=recipe.to_dict()), None
     if has_checkpoint(run_dir / LAST):
         state, tensors = load_checkpoint(run_dir / LAST)
-        check_same_recipe(state, recipe_as_json(recipe))
-        state.recipe = recipe_as_json(recipe)
+        check_same_recipe(state, recipe.to_dict())
+        state.recipe = recipe.to_dict()
     if world.is_first:
         logger.info(
             "%s: %s parameters, %s%s",

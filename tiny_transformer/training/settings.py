@@ -25,6 +25,7 @@ class Source(_JsonConfig):
     loss_on: str = "replies"  # dialogues: learn the assistant's turns alone, or "all"
     compose: int = 1  # join up to this many dialogues into one, so that answers hold in later turns too
     compose_share: float = 0.5  # share of the joined dialogues that are longer than one
+    rephrase: bool = False  # intents: in every variant but the first, questions are spelt as other people type them
     packing: bool = False  # fill rows with several documents, instead of one document a row
     bpe_dropout: float = 0.0  # probability of skipping a merge (Provilkov et al. 2020); variant 0 stays clean
     variants: int = 1  # how many differently tokenised or composed copies; epoch e reads copy e mod variants
@@ -71,6 +72,7 @@ class TrainingSettings(_JsonConfig):
     beta1: float = 0.9
     beta2: float = 0.98
     label_smoothing: float = 0.0
+    r_drop: float = 0.0  # weight of the divergence between two passes with different dropout (Liang et al. 2021)
     clip_norm: float = 1.0  # 0 = no clipping
     precision: str = "auto"  # bf16 on CUDA, fp32 elsewhere
     compile: str = "auto"  # torch.compile: on for CUDA
@@ -92,7 +94,7 @@ class TrainingSettings(_JsonConfig):
             _at_least(name, getattr(self, name), 1)
         for name in ("max_minutes", "max_steps", "max_epochs", "learning_rate", "warmup_steps", "weight_decay"):
             _at_least(name, getattr(self, name), 0)
-        for name in ("seed", "clip_norm", "patience", "checkpoint_minutes"):
+        for name in ("seed", "clip_norm", "patience", "checkpoint_minutes", "r_drop"):
             _at_least(name, getattr(self, name), 0)
         for name in ("final_share", "beta1", "beta2", "label_smoothing", "ema_decay"):
             _share(name, getattr(self, name))
@@ -130,6 +132,7 @@ class Phase(_JsonConfig):
     share: float = 1.0  # of the whole budget
     learning_rate: float = 0.0  # 0 = the recipe's
     warmup_steps: int = -1  # -1 = the recipe's
+    r_drop: float = -1.0  # -1 = the recipe's
     repeat: dict[str, float] = field(default_factory=dict)  # source → times an epoch; those not named keep their own
 
     def __post_init__(self) -> None:

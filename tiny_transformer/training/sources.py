@@ -11,6 +11,7 @@ from tiny_transformer.tokenizer import Message
 from tiny_transformer.training.examples import Dialogue, Example, Pair, Text, texts_of, turns
 from tiny_transformer.training.files import DataFile, join, locate
 from tiny_transformer.training.records import Faults, read_records
+from tiny_transformer.training.rephrasing import rephrase
 from tiny_transformer.training.settings import Source
 from tiny_transformer.training.stories import story_dialogue
 from tiny_transformer.training.words import reversed_words
@@ -40,6 +41,11 @@ def held_out(source: Source, root: str, split: str) -> list[Example]:
 def source_files(source: Source, root: str) -> list[tuple[DataFile, ...]]:
     """The files behind a source; none for data that is generated."""
     return [] if source.format == "reversed-words" else locate(join(root, source.path))
+
+
+def source_bytes(source: Source, root: str) -> int:
+    """How much text is behind a source."""
+    return sum(file.path.stat().st_size for unit in source_files(source, root) for file in unit)
 
 
 def split_of(text: str, held_out: dict[str, float]) -> str:
@@ -80,7 +86,10 @@ def _examples(source: Source, record: Any, variant: int) -> Iterator[tuple[str, 
     elif source.format == "intents":
         questions, answer = record
         for question in questions:
-            yield question, turns((question, answer))
+            asked = question
+            if source.rephrase and variant:
+                asked = rephrase(question, random.Random(f"{variant} {question}"))
+            yield question, turns((asked, answer))  # the split is the question's own, however it is spelt
     elif source.format == "dialogues":
         dialogue = _dialogue(source, record, variant)
         yield " ".join(texts_of(dialogue)), dialogue

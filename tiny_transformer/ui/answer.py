@@ -45,11 +45,8 @@ def stream_answer(
     """States of one answer, the last one complete. Closing the iterator ends the work at once."""
     guard = Guard(model.backend, seconds)
     guarded = TextModel(model.bundle, guard)
-    is_dialogue = not isinstance(content, str)
-    start = guarded.stream_reply_tokens if is_dialogue else guarded.stream_tokens
-    stream = start(content, **options)  # type: ignore[operator]
-    language = None if is_dialogue else _language(model, str(content))
-    answer = Answer(model.backend_name, notices=stream.notices, language=language)
+    stream = token_stream(guarded, content, options)
+    answer = Answer(model.backend_name, notices=stream.notices, language=_language(model, content))
     yield answer
     shown = time.monotonic()
     try:
@@ -120,5 +117,14 @@ def _with(answer: Answer, event: TokenEvent | None, spent: float) -> Answer:
     )
 
 
-def _language(model: TextModel, text: str) -> str | None:
-    return source_language(text, model.bundle.generation.source_languages) if model.task == "translate" else None
+def token_stream(model: TextModel, content: str | Sequence[Message], options: dict[str, Any]) -> TextStream:
+    """The tokens of an answer to a text or a dialogue."""
+    if isinstance(content, str):
+        return model.stream_tokens(content, **options)
+    return model.stream_reply_tokens(content, **options)
+
+
+def _language(model: TextModel, content: str | Sequence[Message]) -> str | None:
+    if model.task != "translate" or not isinstance(content, str):
+        return None
+    return source_language(content, model.bundle.generation.source_languages)

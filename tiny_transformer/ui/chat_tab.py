@@ -6,9 +6,9 @@ from typing import Any
 
 import gradio as gr
 
+from tiny_transformer.ui.browser import KEEP, RECALL
 from tiny_transformer.ui.controls import build_controls, control_values
 from tiny_transformer.ui.desk import Desk
-from tiny_transformer.ui.browser import KEEP, RECALL
 from tiny_transformer.ui.handlers import QUEUE, language_of, told
 from tiny_transformer.ui.requests import Refused
 from tiny_transformer.ui.strings import say
@@ -34,6 +34,11 @@ EXAMPLES = {
 RETRY_TEMPERATURE = 0.7  # a greedy answer would only come again
 
 _QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+# Only what goes through the queue can tell a visitor why it was refused; here nobody has to wait in it.
+_DOOR: dict[str, Any] = {"concurrency_limit": None, "show_progress": "hidden", "api_visibility": "private"}
+
+
+Begun = tuple[list[Shown], str, gr.Button, gr.Button]  # chat, box, send, stop
 
 
 class ChatTab:
@@ -43,34 +48,34 @@ class ChatTab:
         self._desk = desk
         first = desk.shelf.default
         with gr.Row(equal_height=False):
-            with gr.Column(scale=7, min_width=300):
+            with gr.Column(scale=7, min_width=300, elem_classes="tt-tight"):
                 self.chat = gr.Chatbot(
                     label=i18n("chat_label"),
                     show_label=False,
                     elem_id="tt-chat",
-                    height="min(560px, 62dvh)",
-                    min_height=320,
                     layout="bubble",
                     buttons=["copy"],
                     editable="user",
                     render_markdown=False,
                     latex_delimiters=[],
                     feedback_options=None,
-                    placeholder=i18n(f"{desk.shelf.entries[first].task}_placeholder"),
+                    placeholder=str(i18n(f"{desk.shelf.entries[first].task}_placeholder")),
                     examples=examples(desk, first),
                 )
                 self.status = gr.HTML(elem_id="tt-status", min_height=20)
-                self.box = gr.Textbox(
-                    label=i18n("message"),
-                    show_label=False,
-                    placeholder=i18n("message_hint"),
-                    elem_id="tt-message",
-                    lines=1,
-                    max_lines=8,
-                    autofocus=True,
-                    submit_btn=True,
-                    html_attributes=gr.InputHTMLAttributes(autocorrect="off", spellcheck=False),
-                )
+                with gr.Row(elem_id="tt-ask"):
+                    self.box = gr.Textbox(
+                        label=i18n("message"),
+                        show_label=False,
+                        container=False,
+                        placeholder=i18n("message_hint"),
+                        elem_id="tt-message",
+                        lines=1,
+                        max_lines=8,
+                        scale=1,
+                    )
+                    self.send = gr.Button(i18n("send"), variant="primary", elem_id="tt-send", scale=0)
+                    self.stop = gr.Button(i18n("stop"), variant="stop", elem_id="tt-stop", scale=0, visible=False)
             with gr.Column(scale=3, min_width=240), gr.Accordion(i18n("decoding"), open=True, elem_id="tt-decoding"):
                 self.controls = build_controls(desk.limits, i18n)
         self._wire(top, page)
@@ -78,20 +83,24 @@ class ChatTab:
     def _wire(self, top: Top, page: gr.Blocks) -> None:
         """Each way to ask begins at once and then waits in the queue for its answer."""
         chat, box = self.chat, self.box
-        begun = [chat, box]
+        begun = [chat, box, self.send, self.stop]
         running = [
-            self._asks(box.submit(told(self._send), [box, chat, top.model], begun, **_QUIET), top),
-            self._asks(chat.example_select(told(self._example), [chat, top.model], begun, **_QUIET), top),
-            self._asks(chat.edit(told(self._edit), [chat, top.model], begun, **_QUIET), top),
-            self._asks(chat.retry(told(self._retry), [chat, top.model], begun, **_QUIET), top, again=True),
+            self._asks(
+                gr.on([box.submit, self.send.click], told(self._send), [box, chat, top.model], begun, **_DOOR), top
+            ),
+            self._asks(chat.example_select(told(self._example), [chat, top.model], begun, **_DOOR), top),
+            self._asks(chat.edit(told(self._edit), [chat, top.model], begun, **_DOOR), top),
+            self._asks(chat.retry(told(self._retry), [chat, top.model], begun, **_DOOR), top, again=True),
         ]
-        chat.undo(told(self._undo), chat, begun, **_QUIET)
-        box.stop(told(self._stop), chat, begun, cancels=running, **_QUIET)
-        chat.clear(self._ready, None, box, cancels=running, **_QUIET)
+        chat.undo(told(self._undo), chat, [chat, box], **_QUIET)
+        ready = [self.send, self.stop]
+        self.stop.click(told(self._stopped), chat, [chat, *ready], cancels=running, **_QUIET)
+        chat.clear(_ready, None, ready, cancels=running, **_QUIET)
         # Each model has a dialogue of its own, kept in the browser: these never reach the server.
         chat.change(None, [chat, top.model], None, js=KEEP, **_QUIET)
-        opened = top.model.change(self._ready, None, box, cancels=running, **_QUIET)
-        opened.then(told(self._dress), top.model, chat, **_QUIET).then(None, top.model, chat, js=RECALL, **_QUIET)
+        top.model.change(_ready, None, ready, cancels=running, **_QUIET)
+        dressed = top.model.change(told(self._dress), top.model, chat, **_QUIET)
+        dressed.then(None, top.model, chat, js=RECALL, **_QUIET)
         page.load(None, top.model, chat, js=RECALL, **_QUIET)
 
     def _asks(self, begun: Any, top: Top, *, again: bool = False) -> Any:
@@ -107,47 +116,39 @@ class ChatTab:
             preprocess=False,
             api_visibility="private",
         )
-        answered.then(self._ready, None, self.box, **_QUIET)
+        answered.then(_ready, None, [self.send, self.stop], **_QUIET)
         return answered
 
-    def _send(self, message: object, shown: object, name: str, request: gr.Request) -> tuple[list[Shown], gr.Textbox]:
+    def _send(self, message: object, shown: object, name: str, request: gr.Request) -> Begun:
         return self._begin(message, up_to_here(shown), name, request)
 
-    def _example(
-        self, shown: object, name: str, event: gr.SelectData, request: gr.Request
-    ) -> tuple[list[Shown], gr.Textbox]:
+    def _example(self, shown: object, name: str, event: gr.SelectData, request: gr.Request) -> Begun:
         text = event.value.get("text") if isinstance(event.value, dict) else event.value
         return self._begin(text, up_to_here(shown), name, request)
 
-    def _edit(
-        self, shown: object, name: str, event: gr.EditData, request: gr.Request
-    ) -> tuple[list[Shown], gr.Textbox]:
+    def _edit(self, shown: object, name: str, event: gr.EditData, request: gr.Request) -> Begun:
         index = event.index[0] if isinstance(event.index, list | tuple) else event.index
         text = original(event.value) if isinstance(event.value, str) else event.value
         return self._begin(text, up_to_here(shown)[: int(index)], name, request)
 
-    def _retry(self, shown: object, name: str, request: gr.Request) -> tuple[list[Shown], gr.Textbox]:
+    def _retry(self, shown: object, name: str, request: gr.Request) -> Begun:
         kept = up_to_last_question(shown)
         if not kept:
             raise Refused("refused_empty")
         return self._begin(message_text(kept[-1]), kept[:-1], name, request)
 
-    def _undo(self, shown: object) -> tuple[list[Shown], gr.Textbox]:
+    def _undo(self, shown: object) -> tuple[list[Shown], str]:
         """Take the last question back into the box."""
         kept = up_to_last_question(shown)
-        if not kept:
-            return [], gr.Textbox()
-        return kept[:-1], gr.Textbox(value=message_text(kept[-1]))
+        return (kept[:-1], message_text(kept[-1]) or "") if kept else ([], "")
 
-    def _begin(
-        self, message: object, shown: list[Shown], name: str, request: gr.Request
-    ) -> tuple[list[Shown], gr.Textbox]:
+    def _begin(self, message: object, shown: list[Shown], name: str, request: gr.Request) -> Begun:
         """Show the message and the place of its answer; refuse what cannot be answered."""
         text = self._desk.text(message)
         self._desk.shelf.bundle(name)
         self._desk.check_queue()
         pending = from_model("", pending_line(language_of(request)))
-        return [*shown, from_visitor(text), pending], gr.Textbox(value="", submit_btn=False, stop_btn=True)
+        return [*shown, from_visitor(text), pending], "", gr.Button(visible=False), gr.Button(visible=True)
 
     def _answer(self, request: gr.Request, shown: list[Shown], name: str, backend: str, *values: Any) -> Iterator[Any]:
         yield from self._answers(shown, name, backend, control_values(values), request)
@@ -182,15 +183,12 @@ class ChatTab:
                     text = say(language, "line_empty")
                 yield [*kept, from_model(text, line)]
 
-    def _stop(self, shown: object, request: gr.Request) -> tuple[list[Shown], gr.Textbox]:
+    def _stopped(self, shown: object, request: gr.Request) -> tuple[list[Shown], gr.Button, gr.Button]:
         """The work has ended already; keep what came of it and say so."""
         messages = up_to_here(shown)
         if messages and messages[-1].get("role") == "assistant":
             messages[-1] = from_model(message_text(messages[-1]) or "", stopped_line(language_of(request)))
-        return messages, self._ready()
-
-    def _ready(self) -> gr.Textbox:
-        return gr.Textbox(submit_btn=True, stop_btn=False)
+        return messages, *_ready()
 
     def _dress(self, name: str, request: gr.Request) -> gr.Chatbot:
         """The welcome and the examples of another model."""
@@ -198,6 +196,11 @@ class ChatTab:
         return gr.Chatbot(
             placeholder=say(language_of(request), f"{task}_placeholder"), examples=examples(self._desk, name)
         )
+
+
+def _ready() -> tuple[gr.Button, gr.Button]:
+    """Send instead of stop."""
+    return gr.Button(visible=True), gr.Button(visible=False)
 
 
 def examples(desk: Desk, name: str) -> list[Any]:
@@ -208,4 +211,3 @@ def examples(desk: Desk, name: str) -> list[Any]:
 def up_to_here(shown: object) -> list[Shown]:
     """The messages shown, whatever else came with them left out."""
     return [message for message in shown if isinstance(message, dict)] if isinstance(shown, list) else []
-

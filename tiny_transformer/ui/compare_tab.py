@@ -29,7 +29,9 @@ class CompareTab:
                 scale=5,
                 max_lines=4,
             )
-            self.run = gr.Button(i18n("compare_run"), variant="primary", elem_id="tt-compare-run", scale=1, min_width=120)
+            self.run = gr.Button(
+                i18n("compare_run"), variant="primary", elem_id="tt-compare-run", scale=1, min_width=120
+            )
         self.status = gr.HTML(elem_id="tt-compare-status", elem_classes="tt-status", min_height=20)
         self.lanes = gr.HTML(elem_id="tt-lanes")
         self.verdict = gr.HTML(elem_id="tt-verdict")

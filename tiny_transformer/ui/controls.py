@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import gradio as gr
+from gradio.components import Component
 
 from tiny_transformer.ui.requests import MAX_BEAMS
 from tiny_transformer.ui.settings import Limits
@@ -12,21 +13,25 @@ from tiny_transformer.ui.settings import Limits
 NAMES = ("temperature", "max_new_tokens", "num_beams", "top_k", "top_p", "repetition_penalty", "seed")
 
 
-def build_controls(limits: Limits, i18n: gr.I18n) -> list[gr.components.Component]:
+def build_controls(limits: Limits, i18n: gr.I18n) -> list[Component]:
     """One component for each of NAMES."""
 
     def labelled(name: str) -> dict[str, Any]:
         return {"label": i18n(name), "info": i18n(f"{name}_info"), "elem_id": f"tt-{name.replace('_', '-')}"}
 
-    return [
+    usual: list[Component] = [
         gr.Slider(0, 1.5, 0, step=0.1, **labelled("temperature")),
         gr.Slider(1, limits.new_tokens, min(128, limits.new_tokens), step=1, **labelled("max_new_tokens")),
-        gr.Slider(1, MAX_BEAMS, 1, step=1, **labelled("num_beams")),
-        gr.Slider(0, 100, 0, step=1, **labelled("top_k")),
-        gr.Slider(0.05, 1, 1, step=0.05, **labelled("top_p")),
-        gr.Slider(1, 2, 1, step=0.05, **labelled("repetition_penalty")),
-        gr.Number(None, precision=0, minimum=0, **labelled("seed")),
     ]
+    with gr.Accordion(i18n("more"), open=False, elem_id="tt-more"):
+        rare = [
+            gr.Slider(1, MAX_BEAMS, 1, step=1, **labelled("num_beams")),
+            gr.Slider(0, 100, 0, step=1, **labelled("top_k")),
+            gr.Slider(0.05, 1, 1, step=0.05, **labelled("top_p")),
+            gr.Slider(1, 2, 1, step=0.05, **labelled("repetition_penalty")),
+            gr.Number(None, precision=0, minimum=0, **labelled("seed")),
+        ]
+    return usual + rare
 
 
 def control_values(values: Sequence[Any]) -> dict[str, Any]:

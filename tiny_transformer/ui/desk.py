@@ -41,8 +41,11 @@ class Desk:
         checked = check_text(text, self.limits)
         special = self.shelf.bundle(name).generation
         options = Decoding().options(special.max_new_tokens, self.limits)
-        content = dialogue([], checked) if special.task == "chat" else checked
-        return race(self.shelf, name, content, options, self.limits.seconds)
+        return race(self.shelf, name, self.asked(name, checked), options, self.limits.seconds)
+
+    def asked(self, name: str, text: str) -> str | list[Message]:
+        """A single text as the model takes it: a chat model reads a dialogue of one turn."""
+        return dialogue([], text) if self.shelf.bundle(name).generation.task == "chat" else text
 
     def content(self, name: str, turns: object) -> str | list[Message]:
         """What the model reads of a dialogue: all of it for a chat model, else the last text alone."""

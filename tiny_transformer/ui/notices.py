@@ -8,7 +8,10 @@ from tiny_transformer.ui.requests import Refused
 from tiny_transformer.ui.strings import say
 
 _CHINESE = (
-    (r"The oldest message was left out: the model's context holds (\d+) tokens\.", r"最早的 1 条消息未被读取：模型的上下文为 \1 个词元。"),
+    (
+        r"The oldest message was left out: the model's context holds (\d+) tokens\.",
+        r"最早的 1 条消息未被读取：模型的上下文为 \1 个词元。",
+    ),
     (
         r"The (\d+) oldest messages were left out: the model's context holds (\d+) tokens\.",
         r"最早的 \1 条消息未被读取：模型的上下文为 \2 个词元。",
@@ -29,7 +32,7 @@ _CHINESE = (
     ),
     (r"(.+) is not a folder; name a model folder such as (.+)\.", r"\1 不是文件夹；请给出一个模型文件夹，例如 \2。"),
     (r"(.+) lacks (.+); restore the files or train the model again\.", r"\1 缺少 \2；请恢复文件或重新训练模型。"),
-)  # fmt: skip
+)
 _PATTERNS = [(re.compile(pattern, re.DOTALL), chinese) for pattern, chinese in _CHINESE]
 
 

@@ -2,9 +2,12 @@
 
 import gradio as gr
 
+from tiny_transformer.ui.about_tab import build_about_tab
 from tiny_transformer.ui.chat_tab import ChatTab
 from tiny_transformer.ui.compare_tab import CompareTab
 from tiny_transformer.ui.desk import Desk
+from tiny_transformer.ui.endpoints import add_endpoints
+from tiny_transformer.ui.inside_tab import InsideTab
 from tiny_transformer.ui.strings import dictionary
 from tiny_transformer.ui.top import build_top
 
@@ -24,4 +27,9 @@ def build_page(desk: Desk, i18n: gr.I18n) -> gr.Blocks:
                 ChatTab(desk, top, page, i18n)
             with gr.Tab(i18n("tab_compare"), id="compare"):
                 CompareTab(desk, top, i18n)
+            with gr.Tab(i18n("tab_inside"), id="inside"):
+                InsideTab(desk, top, i18n)
+            with gr.Tab(i18n("tab_about"), id="about") as about:
+                build_about_tab(desk, top, about, i18n)
+        add_endpoints(desk)
     return page

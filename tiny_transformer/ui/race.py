@@ -15,7 +15,7 @@ from tiny_transformer.parity.cases import TensorCase
 from tiny_transformer.parity.verify import CLOSE, JUDGED_BY_TASK, TOLERANCES
 from tiny_transformer.text_model import TextModel
 from tiny_transformer.tokenizer import Message
-from tiny_transformer.ui.answer import SECONDS_BETWEEN
+from tiny_transformer.ui.answer import SECONDS_BETWEEN, token_stream
 from tiny_transformer.ui.shelf import Shelf
 
 
@@ -101,7 +101,8 @@ def race(
         yield replace(state, finished=True)
         return
     state = replace(state, reference=next(iter(models)))
-    for state in _run(state, models, content, options, seconds):
+    for reached in _run(state, models, content, options, seconds):
+        state = reached
         yield state
     yield replace(state, judgements=tuple(_judged(state, models, prompt)), finished=True)
 
@@ -111,7 +112,9 @@ def _run(
 ) -> Generator[Race]:
     """Always the lane that has used least time goes next: a fair race on however few cores there are."""
     with ExitStack() as stack:
-        streams = {backend: stack.enter_context(_stream(model, content, options)) for backend, model in models.items()}
+        streams = {
+            backend: stack.enter_context(token_stream(model, content, options)) for backend, model in models.items()
+        }
         shown, deadline = time.monotonic(), time.monotonic() + seconds
         while streams:
             backend = min(streams, key=lambda b: state.lane(b).seconds)
@@ -125,12 +128,6 @@ def _run(
                 yield state
                 shown = time.monotonic()
     yield state
-
-
-def _stream(model: TextModel, content: str | Sequence[Message], options: dict[str, Any]) -> TextStream:
-    if isinstance(content, str):
-        return model.stream_tokens(content, **options)
-    return model.stream_reply_tokens(content, **options)
 
 
 def _stepped(lane: Lane, stream: TextStream) -> Lane:

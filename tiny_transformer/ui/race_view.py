@@ -3,6 +3,7 @@
 import html
 
 from tiny_transformer.ui.languages import Language
+from tiny_transformer.ui.markup import notes, table
 from tiny_transformer.ui.notices import translated
 from tiny_transformer.ui.race import Judgement, Lane, Race
 from tiny_transformer.ui.strings import say
@@ -13,9 +14,8 @@ _COLOURS = {"equal": "good", "tie": "fair", "differ": "bad", "alone": "fair"}
 def lanes(race: Race, language: Language) -> str:
     """The cards, side by side where there is room."""
     most = max((len(lane.ids) for lane in race.lanes), default=0) or 1
-    notes = "".join(f'<p class="tt-note">{html.escape(translated(n, language))}</p>' for n in race.notices)
     cards = "".join(_card(lane, most, language) for lane in race.lanes)
-    return f'{notes}<div class="tt-lanes">{cards}</div>'
+    return f'{notes(race.notices, language)}<div class="tt-lanes">{cards}</div>'
 
 
 def _card(lane: Lane, most: int, language: Language) -> str:
@@ -72,10 +72,9 @@ def _words(race: Race, language: Language) -> str:
 
 def _table(race: Race, language: Language) -> str:
     names = ("backend", "text", "difference", "speed", "first", "memory")
-    head = "".join(f'<th scope="col">{html.escape(say(language, f"column_{name}"))}</th>' for name in names)
+    heads = [say(language, f"column_{name}") for name in names]
     judgements = {judgement.backend: judgement for judgement in race.judgements}
-    rows = "".join(_row(lane, judgements.get(lane.backend), race, language) for lane in race.lanes)
-    return f'<div class="tt-scroll"><table class="tt-table"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    return table(heads, [_row(lane, judgements.get(lane.backend), race, language) for lane in race.lanes])
 
 
 def _row(lane: Lane, judgement: Judgement | None, race: Race, language: Language) -> str:

@@ -3,38 +3,99 @@
 import logging
 import os
 import sys
+import tempfile
 import threading
+import weakref
 from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tiny_transformer.errors import TinyTransformerError
+from tiny_transformer.errors import ConfigError, TinyTransformerError
 from tiny_transformer.ui.settings import Settings, parse_settings
 
-# Read by gradio at its import: nothing about this page or its visitors leaves the machine.
-os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+if TYPE_CHECKING:
+    import gradio as gr
+
+    from tiny_transformer.ui.shelf import Shelf
+
+# Read by gradio when it is imported. Nothing about the page or its visitors leaves the machine, and its
+# statistics, kept in memory, would otherwise be those of ten thousand requests.
+_GRADIO = {"GRADIO_ANALYTICS_ENABLED": "False", "GRADIO_ANALYTICS_MAX_EVENTS": "100"}
+
+logger = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until interrupted; the exit code of the program."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     try:
-        serve(parse_settings(arguments)).block_thread()
+        settings = parse_settings(arguments)
+        page = serve(settings)
     except TinyTransformerError as error:
-        print(f"error: {error}", file=sys.stderr)
+        sys.stderr.write(f"error: {error}\n")
         return 2
+    sys.stderr.write(f"Tiny Transformer is at {page.local_url}\n")
+    page.block_thread()
     return 0
 
 
-def serve(settings: Settings):
-    import gradio as gr
+def serve(settings: Settings) -> "gr.Blocks":
+    """Start the server in the background and return the page, whose `local_url` says where it is."""
+    for name, value in _GRADIO.items():
+        os.environ.setdefault(name, value)
+    from tiny_transformer.ui.shelf import Shelf
 
+    shelf = Shelf(settings.models, settings.backend, settings.threads)
+    page = start(shelf, settings)
+    threading.Thread(target=_warm, args=(shelf,), name="warm-up", daemon=True).start()
+    return page
+
+
+def start(shelf: "Shelf", settings: Settings) -> "gr.Blocks":
+    """Put a page around some models and serve it."""
+    from starlette.middleware import Middleware
+
+    from tiny_transformer.ui.browser import COPY
     from tiny_transformer.ui.desk import Desk
     from tiny_transformer.ui.page import build_page, translations
-    from tiny_transformer.ui.shelf import Shelf
+    from tiny_transformer.ui.routes import BodyLimit, routes
     from tiny_transformer.ui.theme import stylesheet, theme
 
-    desk = Desk(Shelf(settings.models, settings.backend, settings.threads), settings.limits)
+    limits = settings.limits
+    # The page's own check comes first and is friendlier; Gradio's bound also holds those who go around the page.
+    desk = Desk(shelf, limits, waiting=lambda: len(page._queue))
     i18n = translations()
+    workspace = tempfile.TemporaryDirectory(prefix="tiny-transformer-")
+    weakref.finalize(desk, workspace.cleanup)
     page = build_page(desk, i18n)
-    page.queue(max_size=settings.limits.queue, default_concurrency_limit=settings.limits.running)
-    page.launch(server_name=settings.host, server_port=settings.port, prevent_thread_lock=True, i18n=i18n, theme=theme(), css=stylesheet(), run_history=False, quiet=True)
+    page.queue(max_size=limits.queue + limits.running, default_concurrency_limit=limits.running)
+    try:
+        page.launch(
+            server_name=settings.host,
+            server_port=settings.port or None,
+            prevent_thread_lock=True,
+            quiet=True,
+            i18n=i18n,
+            theme=theme(),
+            css=stylesheet(),
+            js=COPY,
+            footer_links=["api", "settings"],
+            run_history=False,
+            enable_monitoring=False,
+            ssr_mode=False,
+            mcp_server=find_spec("mcp") is not None,
+            max_file_size=1,  # bytes: the page takes no files
+            app_kwargs={"routes": routes(desk, Path(workspace.name)), "middleware": [Middleware(BodyLimit)]},
+        )
+    except OSError as error:
+        raise ConfigError(f"The page cannot listen on {settings.host}:{settings.port} ({error}).") from None
     return page
+
+
+def _warm(shelf: "Shelf") -> None:
+    """Load the model a visitor meets first, so that the first answer does not wait for it."""
+    try:
+        shelf.load(shelf.default)
+    except TinyTransformerError as error:
+        logger.warning("%s", error)

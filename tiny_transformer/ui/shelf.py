@@ -112,9 +112,17 @@ def _opened(name: str, folder: str) -> Entry:
 def _load(bundle: Bundle, backend: str, threads: int | None) -> Loaded:
     before, start = resident_bytes(), time.perf_counter()
     model = load(bundle.folder, backend, threads=threads)
+    _run_in(model)
     seconds, after = time.perf_counter() - start, resident_bytes()
     memory = None if before is None or after is None else max(0, after - before)
     return Loaded(model, seconds, memory)
+
+
+def _run_in(model: TextModel) -> None:
+    """A few tokens now: the first runs of a backend compile and allocate, which no visitor should wait for."""
+    row = [model.bundle.generation.bos_id]
+    for _ in range(3):
+        model.generate_ids([row], max_new_tokens=3, min_new_tokens=3)
 
 
 def resident_bytes() -> int | None:

@@ -10,13 +10,13 @@ STRINGS: dict[str, tuple[str, str]] = {
     # Page
     "title": ("Tiny Transformer", "Tiny Transformer"),
     "heading": (
-        "<h1>Tiny Transformer</h1><p>Small enough to read, really trained, and the same on every backend.</p>",
+        "<h1>Tiny Transformer</h1><p>Small enough to read, really trained, the same on every backend.</p>",
         "<h1>Tiny Transformer</h1><p>小到可以通读，真正训练过，在每个后端上结果一致。</p>",
     ),
     "tab_chat": ("Chat", "对话"),
-    "tab_compare": ("Compare backends", "比较后端"),
+    "tab_compare": ("Compare", "比较后端"),
     "tab_inside": ("Look inside", "看看内部"),
-    "tab_about": ("About this model", "关于模型"),
+    "tab_about": ("About", "关于模型"),
     "model": ("Model", "模型"),
     "task_chat": ("Chat", "聊天"),
     "task_translate": ("Translate", "翻译"),
@@ -36,9 +36,12 @@ STRINGS: dict[str, tuple[str, str]] = {
         "<h2>Write German or Chinese</h2><p>Each message is translated into English.</p>",
         "<h2>写一句中文或德语</h2><p>每条消息都会被译成英语。</p>",
     ),
-    "complete_placeholder": ("<h2>Begin a text</h2><p>The model goes on.</p>", "<h2>写个开头</h2><p>模型会接着写。</p>"),
+    "complete_placeholder": (
+        "<h2>Begin a text</h2><p>The model goes on.</p>",
+        "<h2>写个开头</h2><p>模型会接着写。</p>",
+    ),
     "message": ("Your message", "你的消息"),
-    "message_hint": ("Write a message and press Enter", "输入消息，按回车发送"),
+    "message_hint": ("Write a message", "输入消息"),
     "send": ("Send", "发送"),
     "stop": ("Stop", "停止"),
     "stopped": ("stopped", "已停止"),
@@ -47,7 +50,7 @@ STRINGS: dict[str, tuple[str, str]] = {
     "line_token": ("1 token", "1 个词元"),
     "line_speed": ("{speed} tokens/s", "{speed} 词元/秒"),
     "line_first": ("first after {ms} ms", "首个词元 {ms} 毫秒"),
-    "line_language": ("read as {language}", "识别为{language}"),
+    "line_language": ("read as {name}", "识别为{name}"),
     "line_drawn": ("drawn at temperature {temperature}", "以温度 {temperature} 采样"),
     "line_length": ("ended at the token limit", "达到词元上限"),
     "line_context": ("ended at the context's end", "达到上下文末尾"),
@@ -64,8 +67,9 @@ STRINGS: dict[str, tuple[str, str]] = {
     "backend_torchscript": ("TorchScript", "TorchScript"),
     "backend_onnx": ("ONNX Runtime", "ONNX Runtime"),
     "backend_onnx-int8": ("ONNX Runtime, 8-bit", "ONNX Runtime（8 位）"),
-    "backend_missing": ("{n} not available here", "{n} 个后端在此不可用"),
+    "backend_missing": ("{n} not available: why?", "{n} 个不可用：为什么？"),
     "decoding": ("Decoding", "解码"),
+    "more": ("More", "更多"),
     "temperature": ("Temperature", "温度"),
     "temperature_info": (
         "0 always takes the likeliest token; higher values dare more.",
@@ -88,7 +92,10 @@ STRINGS: dict[str, tuple[str, str]] = {
         "同时跟踪多个候选并取最优；文字会一次给出。",
     ),
     "seed": ("Seed", "随机种子"),
-    "seed_info": ("The same seed draws the same text; empty means a new one.", "同一种子得到同样的文字；留空则每次不同。"),
+    "seed_info": (
+        "The same seed draws the same text; empty means a new one.",
+        "同一种子得到同样的文字；留空则每次不同。",
+    ),
     # Compare
     "compare_intro": (
         "One prompt, every backend at once. Watch them race, then read how far their numbers are apart.",
@@ -115,7 +122,8 @@ STRINGS: dict[str, tuple[str, str]] = {
     "cell_exact": ("0 (must be exact)", "0（必须完全相同）"),
     "cell_by_task": ("{value} (8-bit is judged by its task)", "{value}（8 位按任务评判）"),
     "verdict_equal": (
-        "Same text, same numbers: {n} backends agree on all {tokens} tokens; the largest difference of any logit is {value}.",
+        "Same text, same numbers: {n} backends agree on all {tokens} tokens, "
+        "and no logit differs by more than {value}.",
         "文字相同，数字相同：{n} 个后端在全部 {tokens} 个词元上一致；任一 logit 的最大差为 {value}。",
     ),
     "verdict_tie": (
@@ -162,6 +170,7 @@ STRINGS: dict[str, tuple[str, str]] = {
     "attention_cross": ("Translation to source", "译文到原文"),
     "attention_layer": ("Layer", "层"),
     "attention_head": ("Head", "头"),
+    "attention_average": ("average", "平均"),
     "attention_all": ("all", "全部"),
     "attention_encoder_info": (
         "Each row is a source token; it gathers from the tokens of its columns.",

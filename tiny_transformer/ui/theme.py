@@ -4,7 +4,16 @@ from pathlib import Path
 
 import gradio as gr
 
-_FONTS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "PingFang SC", "Microsoft YaHei", "sans-serif"]
+_FONTS = [
+    "system-ui",
+    "-apple-system",
+    "Segoe UI",
+    "Roboto",
+    "Noto Sans",
+    "PingFang SC",
+    "Microsoft YaHei",
+    "sans-serif",
+]
 _MONO = ["ui-monospace", "SF Mono", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace"]
 
 # The blue of the figures in docs/, from light to dark.

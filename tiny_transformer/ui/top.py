@@ -9,6 +9,7 @@ import gradio as gr
 from tiny_transformer.ui.desk import Desk
 from tiny_transformer.ui.handlers import language_of
 from tiny_transformer.ui.languages import Language
+from tiny_transformer.ui.markup import said
 from tiny_transformer.ui.notices import translated
 from tiny_transformer.ui.shelf import Shelf
 from tiny_transformer.ui.strings import say
@@ -41,7 +42,7 @@ def build_top(desk: Desk, page: gr.Blocks, i18n: gr.I18n) -> Top:
                 container=False,
                 filterable=False,
             )
-    notes = gr.HTML(elem_id="tt-availability")
+            notes = gr.HTML(elem_id="tt-availability")
 
     def on_model(name: str, request: gr.Request) -> tuple[gr.Dropdown, str]:
         language = language_of(request)
@@ -70,14 +71,14 @@ def availability(shelf: Shelf, name: str, language: Language) -> str:
     if not reasons:
         return ""
     items = "".join(
-        f"<li><b>{html.escape(say(language, f'backend_{backend}'))}</b>: {html.escape(translated(reason, language))}</li>"
+        f"<li><b>{said(language, f'backend_{backend}')}</b>: {html.escape(translated(reason, language))}</li>"
         for backend, reason in reasons.items()
     )
-    summary = html.escape(say(language, "backend_missing", n=len(reasons)))
+    summary = said(language, "backend_missing", n=len(reasons))
     return f'<details class="tt-missing"><summary>{summary}</summary><ul>{items}</ul></details>'
 
 
-def _model_choices(shelf: Shelf, i18n: gr.I18n) -> list[tuple[object, str]]:
+def _model_choices(shelf: Shelf, i18n: gr.I18n) -> list[Any]:
     """By what a model is for; by its folder where several are for the same."""
     tasks = [entry.task for entry in shelf.entries.values()]
     return [
@@ -86,7 +87,7 @@ def _model_choices(shelf: Shelf, i18n: gr.I18n) -> list[tuple[object, str]]:
     ]
 
 
-def _backend_choices(shelf: Shelf, name: str, i18n: gr.I18n) -> list[tuple[object, str]]:
+def _backend_choices(shelf: Shelf, name: str, i18n: gr.I18n) -> list[Any]:
     return [(i18n("backend_auto"), "auto"), *((i18n(f"backend_{b}"), b) for b in _runnable(shelf, name))]
 
 

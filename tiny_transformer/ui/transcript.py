@@ -84,7 +84,7 @@ def answer_line(answer: Answer, language: Language, *, seconds: float, drawn_at:
     if answer.first_seconds is not None:
         parts.append(say(language, "line_first", ms=max(1, round(answer.first_seconds * 1000))))
     if answer.language:
-        parts.append(say(language, "line_language", language=say(language, f"language_{answer.language}")))
+        parts.append(say(language, "line_language", name=say(language, f"language_{answer.language}")))
     if drawn_at is not None:
         parts.append(say(language, "line_drawn", temperature=drawn_at))
     if answer.finish_reason in ("length", "context", "time"):

@@ -1,0 +1,135 @@
+"""8-bit weights: how near they are, how small, stored once, and that the graphs over them say the same as float32."""
+
+import shutil
+
+import numpy as np
+import onnx
+import pytest
+from export_fixtures import MODELS, Exported, eager_of, exported, save_random, small_config
+from hypothesis import given
+from hypothesis import strategies as st
+
+from export.quantize import ZERO, export_int8, quantize, quantize_weights
+from tiny_transformer.backends.base import Batch
+from tiny_transformer.backends.ort import WEIGHTS_SHA256, open_ort
+from tiny_transformer.bundle import DECODER_INT8, DECODER_ONNX, ENCODER_INT8, WEIGHTS, WEIGHTS_INT8, sha256
+from tiny_transformer.errors import BackendError
+from tiny_transformer.model import build_model, weights_of
+from tiny_transformer.presets import preset
+from tiny_transformer.weights import read_index
+
+__all__ = ["exported"]
+
+
+@given(
+    rows=st.integers(1, 5),
+    blocks=st.integers(1, 9),
+    seed=st.integers(0, 999),
+    magnitude=st.sampled_from([1e-6, 1, 1e4]),
+)
+def test_every_weight_is_within_half_a_step(rows: int, blocks: int, seed: int, magnitude: float):
+    weight = (np.random.default_rng(seed).standard_normal((rows, 16 * blocks)) * magnitude).astype(np.float32)
+    stored, scales = quantize(weight)
+    assert stored.dtype == np.uint8
+    assert stored.shape[:2] == scales.shape
+    restored = ((stored.astype(np.float32) - ZERO) * scales[..., None]).reshape(weight.shape)
+    half_step = np.repeat(scales, stored.shape[2], axis=1) / 2
+    assert (np.abs(restored - weight) <= half_step * 1.001).all()
+    assert set(np.abs(stored.astype(int) - ZERO).max(axis=-1).ravel()) == {127}  # the whole range is used
+
+
+def test_zeros_stay_zeros():
+    stored, scales = quantize(np.zeros((3, 32), dtype=np.float32))
+    assert (stored == ZERO).all()
+    assert (scales > 0).all()
+
+
+@pytest.mark.parametrize("name", ["translate", "chat"])
+def test_shipped_shapes_take_at_most_three_tenths(name: str):
+    weights = weights_of(build_model(preset(name)))
+    small = sum(array.nbytes for array in quantize_weights(weights).values())
+    assert small <= 0.3 * sum(array.nbytes for array in weights.values())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_point_where_the_float_models_do(exported: Exported, name: str):
+    bundle = exported(name)
+    generator = np.random.default_rng(0)
+    target, source = (Batch.of([generator.integers(6, 300, n).tolist() for n in (9, 4, 1)]) for _ in range(2))
+    source = source if bundle.config.is_encoder_decoder else None
+    wanted = eager_of(bundle).logits(target, source)[target.mask]
+    found = open_ort(bundle, threads=1, int8=True).logits(target, source)[target.mask]
+    cosine = (found * wanted).sum(-1) / np.linalg.norm(found, axis=-1) / np.linalg.norm(wanted, axis=-1)
+    assert cosine.min() > 0.995
+    assert np.abs(found - wanted).max() > 0  # it is really another model
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_steps_equal_a_whole_pass(exported: Exported, name: str):
+    bundle = exported(name)
+    backend = open_ort(bundle, threads=1, int8=True)
+    ids = np.random.default_rng(1).integers(6, 300, (2, 8))
+    target = Batch(ids, np.array([8, 8]))
+    source = Batch(ids[:, :5], np.array([5, 2])) if bundle.config.is_encoder_decoder else None
+    wanted = backend.logits(target, source)
+    logits, state = backend.start(Batch(ids[:, :3], np.array([3, 3])), source, 8)
+    np.testing.assert_allclose(logits, wanted[:, 2], atol=2e-5)
+    for t in range(3, 8):
+        logits, state = backend.step(ids[:, t : t + 1], state)
+        np.testing.assert_allclose(logits, wanted[:, t], atol=2e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_graphs_use_8_bits_everywhere_and_one_file(exported: Exported, name: str):
+    bundle = exported(name)
+    index = read_index(bundle.folder / WEIGHTS_INT8)
+    assert index.metadata == {WEIGHTS_SHA256: sha256(bundle.folder / WEIGHTS)}
+    for file in (DECODER_INT8, ENCODER_INT8)[: 1 + bundle.config.is_encoder_decoder]:
+        model = onnx.load(bundle.folder / file, load_external_data=False)
+        kinds = {node.op_type for node in model.graph.node}
+        assert {"MatMulNBits", "GatherBlockQuantized"} <= kinds
+        assert "Gemm" not in kinds
+        entries = [{entry.key: entry.value for entry in t.external_data} for t in model.graph.initializer]
+        assert {entry["location"] for entry in entries if entry} == {WEIGHTS_INT8}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_tied_embedding_is_stored_once(exported: Exported, name: str):
+    bundle = exported(name)
+    model = onnx.load(bundle.folder / DECODER_INT8, load_external_data=False)
+    places = {t.name: {e.key: e.value for e in t.external_data} for t in model.graph.initializer}
+    lookup = places["embedding.tokens.weight.quantized.rows"]
+    if bundle.config.tie_embeddings:
+        assert places["embedding.tokens.weight.quantized"] == lookup
+        assert "embedding.output.weight.quantized" not in places
+    else:
+        assert places["embedding.output.weight.quantized"]["offset"] != lookup["offset"]
+
+
+def test_odd_widths_stay_in_float(tmp_path):
+    """Blocks have at least 16 weights: a feed-forward of 24 keeps its output matrix, the rest goes to 8 bits."""
+    config = small_config("decoder-only", d_ff=24, n_decoder_layers=1)
+    bundle = save_random(tmp_path / "model", config)
+    export_int8(bundle.folder)
+    names = read_index(bundle.folder / WEIGHTS_INT8).tensors
+    assert "decoder.layers.0.feed_forward.output.weight" in names
+    assert "decoder.layers.0.feed_forward.inner.weight.quantized" in names
+    target = Batch.of([[7, 8, 9]])
+    wanted = eager_of(bundle).logits(target, None)
+    np.testing.assert_allclose(open_ort(bundle, threads=1, int8=True).logits(target, None), wanted, atol=0.3)
+
+
+def test_exporting_again_gives_the_same_bytes(exported: Exported, tmp_path):
+    source = exported("decoder-only-none")
+    folder = tmp_path / "copy"
+    shutil.copytree(source.folder, folder)
+    export_int8(folder)
+    for file in (WEIGHTS_INT8, DECODER_INT8):
+        assert (folder / file).read_bytes() == (source.folder / file).read_bytes()
+
+
+def test_graphs_of_other_weights_are_not_quantised(exported: Exported, tmp_path):
+    bundle = save_random(tmp_path / "model", small_config("decoder-only", n_decoder_layers=1))
+    shutil.copy(exported("decoder-only-learned").folder / DECODER_ONNX, bundle.folder)
+    with pytest.raises(BackendError, match="was made for another"):
+        export_int8(bundle.folder)

@@ -1,0 +1,170 @@
+"""A Space: its files, and that it starts with nothing but what it asks for, and chats."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import ROOT
+from hub_commands import MODEL, READER, SPACE, Client
+from hub_driver import stand_in_report
+from hub_server import HubServer
+from packaging.requirements import Requirement
+
+import tiny_transformer as tt
+from export.space import stage_space
+from tiny_transformer.bundle import Bundle
+from tiny_transformer.errors import ExportError
+from tiny_transformer.parity import write_report
+
+pytest_plugins = ["hub_fixtures", "export_fixtures"]
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def staged(folder: Path, root: Path = ROOT, **options: str) -> dict[str, Any]:
+    """Stage, and give back the front matter."""
+    stage_space(folder, SPACE, MODEL, options.pop("revision", COMMIT), endpoint="https://hub", root=root, **options)
+    values: dict[str, Any] = yaml.safe_load((folder / "README.md").read_text(encoding="utf-8").split("---\n")[1])
+    return values
+
+
+def pins(folder: Path) -> dict[str, str]:
+    return dict(line.split("==") for line in (folder / "requirements.txt").read_text().split())
+
+
+def test_front_matter_and_requirements(tmp_path: Path, checkout: Path) -> None:
+    values = staged(tmp_path / "space", checkout)
+    assert values["sdk"] == "gradio"
+    assert values["sdk_version"] == "6.31.0"
+    assert values["python_version"] == "3.12"
+    assert values["models"] == [MODEL]
+    assert (tmp_path / "space" / values["app_file"]).is_file()
+    assert pins(tmp_path / "space") == {"numpy": "2.4.6"}
+    assert f"tree/{COMMIT}" in (tmp_path / "space" / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("hardware", "torch"), [("cpu-upgrade", False), ("t4-small", True), ("zero-a10g", True)])
+def test_torch_comes_with_a_gpu_alone(tmp_path: Path, checkout: Path, hardware: str, torch: bool) -> None:
+    staged(tmp_path / "space", checkout, hardware=hardware)
+    assert ("torch" in pins(tmp_path / "space")) == torch
+
+
+def test_staging_twice_gives_the_same_bytes_and_no_leftovers(tmp_path: Path, checkout: Path) -> None:
+    (checkout / "tiny_transformer" / "__pycache__").mkdir()
+    (checkout / "tiny_transformer" / "__pycache__" / "x.pyc").write_bytes(b"")
+    found = []
+    for name in ("one", "two"):
+        staged(tmp_path / name, checkout)
+        paths = sorted(path for path in (tmp_path / name).rglob("*") if path.is_file())
+        found.append({str(path.relative_to(tmp_path / name)): path.read_bytes() for path in paths})
+    assert found[0] == found[1]
+    assert sorted(found[0]) == ["README.md", "app.py", "requirements.txt", "space.py", "tiny_transformer/__init__.py"]
+
+
+def test_without_a_checkout_there_is_no_space(tmp_path: Path, checkout: Path) -> None:
+    (checkout / "app.py").unlink()
+    with pytest.raises(ExportError, match=r"no app\.py; a Space is made from a checkout"):
+        staged(tmp_path / "space", checkout)
+
+
+def test_the_starter_names_the_model_but_a_variable_of_the_space_wins(tmp_path: Path, checkout: Path) -> None:
+    staged(tmp_path / "space", checkout)
+    for environment, expected in (({}, f"{MODEL}@{COMMIT}"), ({"TINY_TRANSFORMER_MODEL": "ada/other"}, "ada/other")):
+        done = subprocess.run(
+            [sys.executable, "space.py"],
+            cwd=tmp_path / "space",
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == expected
+
+
+def closure(names: list[str]) -> dict[str, Distribution]:
+    """Installed distributions that some requirements bring, with their own requirements."""
+    found: dict[str, Distribution] = {}
+    waiting = [Requirement(name) for name in names]
+    while waiting:
+        requirement = waiting.pop()
+        name = requirement.name.lower().replace("_", "-")
+        extras = requirement.extras or {""}
+        if name in found:
+            continue
+        found[name] = distribution(name)
+        for text in found[name].requires or ():
+            needed = Requirement(text)
+            if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in extras):
+                waiting.append(needed)
+    return found
+
+
+def only(distributions: dict[str, Distribution], folder: Path) -> None:
+    """A site-packages folder that holds just these."""
+    folder.mkdir()
+    for found in distributions.values():
+        for top in {file.parts[0] for file in found.files or () if file.parts[0] not in ("..", "__pycache__")}:
+            if not (folder / top).exists():
+                (folder / top).symlink_to(Path(str(found.locate_file(top))))
+
+
+@contextmanager
+def serving(space: Path, packages: Path, environment: dict[str, str]) -> Iterator[str]:
+    """The staged folder, started as a Space starts it; its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    changes = {"PYTHONPATH": str(packages), "GRADIO_SERVER_PORT": str(port), "GRADIO_ANALYTICS_ENABLED": "False"}
+    log = space.parent / "log"
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-S", "space.py"], cwd=space, env=environment | changes, stdout=out, stderr=out
+        )
+        try:
+            for _ in range(600):
+                assert process.poll() is None, log.read_text()
+                if not _refused(port):
+                    break
+                time.sleep(0.1)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _refused(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def test_it_starts_with_its_requirements_alone_and_chats(
+    hub: HubServer, client: Client, exported: Callable[[str], Bundle], tmp_path: Path
+) -> None:
+    from gradio_client import Client as GradioClient
+
+    model = tmp_path / "published"
+    shutil.copytree(exported("encoder-decoder-sinusoidal").folder, model)
+    bundle = Bundle.open(model)
+    write_report(bundle, stand_in_report(bundle))
+    repo = hub.create(MODEL, files={name: (model / name).read_bytes() for name in bundle.files()})
+    space = tmp_path / "space"
+    front = staged(space, revision=repo.branches["main"])
+    wanted = [f"gradio=={front['sdk_version']}", *(space / "requirements.txt").read_text().split()]
+    installed = closure(wanted)
+    assert "torch" not in installed
+    assert all(installed[line.split("==")[0].replace("_", "-")].version == line.split("==")[1] for line in wanted)
+    only(installed, tmp_path / "packages")
+    with serving(space, tmp_path / "packages", client.environment(READER)) as address:
+        page = GradioClient(address, verbose=False)
+        said = page.predict("Good morning!", api_name="/translate")
+    assert said == tt.load(model, "onnx").generate("Good morning!").text

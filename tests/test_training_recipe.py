@@ -1,0 +1,127 @@
+"""Recipes: readable, strict, overridable, and within the sizes they promise."""
+
+from pathlib import Path
+
+import pytest
+
+from tiny_transformer.errors import ConfigError
+from tiny_transformer.model import build_model, count_parameters
+from tiny_transformer.training.recipe import load_recipe, parse_recipe, recipe_names
+from tiny_transformer.training.run import with_user_data
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("tiny", 300_000), ("multi30k-en-de", 2_600_000), ("translate", 12_000_000), ("chat", 12_000_000)],
+)
+def test_the_shipped_recipes_stay_within_their_size(name: str, most: int) -> None:
+    recipe = load_recipe(name)
+    assert count_parameters(build_model(recipe.model)) <= most
+    assert recipe.of_split("dev")
+    assert recipe.of_split("test")
+
+
+def test_every_shipped_recipe_is_tested() -> None:
+    assert recipe_names() == ["chat", "multi30k-en-de", "tiny", "translate"]
+
+
+def test_every_line_with_a_choice_of_a_shipped_recipe_is_known() -> None:
+    for name in recipe_names():
+        assert load_recipe(name).to_dict()["name"] == name
+
+
+def test_values_are_overridden_by_dotted_keys() -> None:
+    recipe = load_recipe(
+        "chat",
+        [
+            "training.seed=7",
+            "training.schedule=constant",
+            "model.positions=learned",
+            "phases.manners.learning_rate=1e-4",
+            "sources.smalltalk.repeat=9",
+            "sources.1.variants=4",
+            "evaluation.length_penalties=[0.5, 2.0]",
+        ],
+    )
+    assert recipe.training.seed == 7
+    assert recipe.training.schedule == "constant"
+    assert recipe.model.positions == "learned"
+    assert recipe.phases[1].learning_rate == 1e-4
+    assert recipe.sources[0].repeat == 9.0
+    assert recipe.sources[1].variants == 4
+    assert recipe.evaluation.length_penalties == (0.5, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("override", "complaint"),
+    [
+        ("training.sead=7", "sead"),
+        ("training.seed=high", "seed must be a"),
+        ("training.schedule=triangle", "'triangle'; choose one of cosine"),
+        ("sources.nobody.repeat=2", "there is no 'nobody'"),
+        ("training", "is not key=value"),
+        ("training.seed.x=1", "seed must be a"),
+        ("sources=3", "must be a list of tables"),
+        ("model.architecture=decoder-only", "n_encoder_layers"),
+        ("training.max_minutes=-1", "max_minutes is -1"),
+        ("colour=red", "unknown keys colour"),
+    ],
+)
+def test_a_wrong_override_is_named(override: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        load_recipe("translate", [override])
+
+
+def test_a_recipe_may_be_a_file_and_must_be_whole(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('[training]\nmax_steps = 3\n[[sources]]\npath = "a.tsv"\n', encoding="utf-8")
+    recipe = load_recipe(str(path))
+    assert (recipe.name, recipe.training.max_steps, recipe.sources[0].name) == ("mine", 3, "a.tsv")
+    path.write_text("[training\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="not a TOML file"):
+        load_recipe(str(path))
+    with pytest.raises(ConfigError, match=r"no recipe 'nothing'.*chat, multi30k-en-de, tiny, translate"):
+        load_recipe("nothing")
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ({"training": {"max_steps": 1}}, "no source to train on"),
+        ({"sources": [{"path": "a"}]}, "has no end"),
+        ({"sources": [{"path": "a"}, {"path": "a"}], "training": {"max_steps": 1}}, "two sources named a"),
+        (
+            {"sources": [{"path": "a"}], "training": {"max_steps": 1}, "phases": [{"share": 0.5}]},
+            "add up to 0.5",
+        ),
+        (
+            {"sources": [{"path": "a"}], "training": {"max_steps": 1}, "phases": [{"repeat": {"b": 1.0}}]},
+            "unknown source b",
+        ),
+        ({"sources": [{"path": "a", "held_out": {"dev": 0.6, "test": 0.6}}]}, "leaves nothing"),
+    ],
+)
+def test_a_recipe_that_cannot_run_is_refused(values: dict, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        parse_recipe(values, name="mine")
+
+
+def test_a_file_of_the_users_takes_the_place_of_the_recipes_sources(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"turns": ["a", "b"]}\n', encoding="utf-8")
+    recipe, root = with_user_data(load_recipe("chat"), str(path))
+    (source,) = recipe.sources
+    assert (source.path, source.format, root) == (str(path), "dialogues", "")
+    assert len(recipe.phases) == 1
+    with pytest.raises(ConfigError, match="needs data"):
+        with_user_data(load_recipe("chat"), "")
+    with pytest.raises(ConfigError, match="does not exist"):
+        with_user_data(load_recipe("chat"), str(tmp_path / "nowhere"))
+
+
+def test_a_folder_with_the_recipes_files_is_its_root(tmp_path: Path) -> None:
+    (tmp_path / "tatoeba").mkdir()
+    (tmp_path / "tatoeba" / "de-en.train.tsv").write_text("a\tb\n", encoding="utf-8")
+    recipe, root = with_user_data(load_recipe("translate"), str(tmp_path))
+    assert root == str(tmp_path)
+    assert len(recipe.sources) == 6
