@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+SUDO   := $(if $(filter 0,$(shell id -u)),,sudo -n)
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: app test test-all lint types format clean
@@ -9,10 +10,10 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 app: $(VENV)/.app
 	$(BIN)/python app.py
 
-test: lint types
+test: lint types $(VENV)/.browser
 	$(BIN)/python -m pytest -m "not slow"
 
-test-all: lint types
+test-all: lint types $(VENV)/.browser
 	$(BIN)/python -m pytest
 
 lint: $(VENV)/.dev
@@ -37,6 +38,14 @@ $(VENV)/.app: requirements.txt | $(VENV)/bin/python
 $(VENV)/.dev: requirements.txt requirements-dev.txt | $(VENV)/bin/python
 	$(PIP) -r requirements-dev.txt
 	touch $@ $(VENV)/.app
+
+# A real browser for the page's tests: the Chromium that is there, else Debian's, else Playwright's own.
+$(VENV)/.browser: $(VENV)/.dev
+	chromium --version >/dev/null 2>&1 \
+	|| { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq chromium && chromium --version >/dev/null; } \
+	|| $(BIN)/python -m playwright install --with-deps chromium \
+	|| { echo "No Chromium could be had; install one and have it on the PATH as chromium." >&2; exit 1; }
+	touch $@
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

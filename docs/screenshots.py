@@ -1,4 +1,4 @@
-"""Pictures of the page, taken in a real browser: `python docs/screenshots.py` writes docs/page.png.
+"""Pictures of the page, taken in a real browser: `python -m docs.screenshots` writes docs/page.png.
 
 With `--all FOLDER` every tab is taken, light, dark, at phone width and in Chinese, to look at before a release.
 """
@@ -9,14 +9,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tiny_transformer.ui.server import serve
 from tiny_transformer.ui.settings import Settings
 
+ROOT = Path(__file__).resolve().parents[1]
 WIDE, PHONE = {"width": 1200, "height": 800}, {"width": 360, "height": 740}
 LOOKS = {
     "light": {"viewport": WIDE, "color_scheme": "light"},
@@ -53,8 +51,8 @@ def take(browser: Browser, url: str, look: str, show: Callable[[Page], None], ta
     target.parent.mkdir(parents=True, exist_ok=True)
     context = browser.new_context(**LOOKS[look])
     page = context.new_page()
-    page.on("console", lambda message: print(target.name, message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: print(target.name, error))
+    page.on("console", lambda message: complain(target, message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: complain(target, str(error)))
     page.goto(url)
     page.locator("#tt-message textarea").wait_for()
     page.wait_for_timeout(800)
@@ -63,8 +61,13 @@ def take(browser: Browser, url: str, look: str, show: Callable[[Page], None], ta
     page.screenshot(path=target, full_page=show not in (chat, empty, translate))
     overflow = page.evaluate("document.documentElement.scrollWidth - innerWidth")
     if overflow > 0:
-        print(target.name, f"is {overflow} pixels too wide")
+        complain(target, f"is {overflow} pixels too wide")
     context.close()
+
+
+def complain(target: Path, words: str) -> None:
+    """What someone should look at."""
+    sys.stderr.write(f"{target.name}: {words}\n")
 
 
 def empty(page: Page) -> None:

@@ -4,7 +4,7 @@ import sys
 
 import tiny_transformer as tt
 
-model = tt.load(sys.argv[1], backend="onnx")  # or "onnx-int8": a quarter of the memory
+model = tt.load(sys.argv[1], backend="onnx")  # or "onnx-int8": a quarter of the disk, half the memory
 for piece in model.stream(sys.argv[2]):
     print(piece, end="", flush=True)
 print()

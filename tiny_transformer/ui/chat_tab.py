@@ -94,7 +94,9 @@ class ChatTab:
         ]
         chat.undo(told(self._undo), chat, [chat, box], **_QUIET)
         ready = [self.send, self.stop]
-        self.stop.click(told(self._stopped), chat, [chat, *ready], cancels=running, **_QUIET)
+        # The work ends first: what was still on its way would otherwise come after the word that it was stopped.
+        halted = self.stop.click(None, cancels=running, **_QUIET)
+        halted.then(told(self._stopped), chat, [chat, *ready], **_QUIET)
         chat.clear(_ready, None, ready, cancels=running, **_QUIET)
         # Each model has a dialogue of its own, kept in the browser: these never reach the server.
         chat.change(None, [chat, top.model], None, js=KEEP, **_QUIET)
