@@ -20,7 +20,7 @@ def run(options: argparse.Namespace) -> None:
 
 def export_all(folder: Path) -> list[str]:
     """Write every artefact, and the report if all backends agree; the file names."""
-    from tiny_transformer.bundle import PARITY, Bundle
+    from tiny_transformer.bundle import EVALUATION, INT8, PARITY, Bundle, remove_derived
     from tiny_transformer.parity import write_report
 
     from .quantize import export_int8
@@ -29,7 +29,13 @@ def export_all(folder: Path) -> list[str]:
     from .verify import verified
 
     (folder / PARITY).unlink(missing_ok=True)  # from here on it would vouch for other files
-    names = [*export_torchscript(folder), *export_onnx(folder), *export_int8(folder)]
+    names = [*export_torchscript(folder), *export_onnx(folder)]
+    if (folder / EVALUATION).is_file():
+        names += export_int8(folder)
+    else:
+        # 8-bit graphs are proved by the task alone: without examples of it they could never be.
+        sys.stderr.write(f"note: no 8-bit graphs, since {folder} has no {EVALUATION} to judge them by\n")
+        remove_derived(folder, INT8)
     bundle = Bundle.open(folder)
     write_report(bundle, verified(bundle))
     return [*names, PARITY]

@@ -15,6 +15,7 @@ EXAMPLE = "python -m export verify checkpoints/translate --json"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The folder, and how to print."""
     parser.add_argument("bundle", metavar="BUNDLE", type=Path, help="a model folder with its exports")
+    parser.add_argument("--device", help="cuda: compare eager on the GPU with the ONNX graphs instead")
     parser.add_argument("--json", action="store_true", help="print the report for programs")
 
 
@@ -22,16 +23,16 @@ def run(options: argparse.Namespace) -> None:
     """Print the report; a failed one ends the command with exit code 1. Nothing is written."""
     from tiny_transformer.bundle import Bundle
 
-    report = verified(Bundle.open(options.bundle))
+    report = verified(Bundle.open(options.bundle), options.device)
     sys.stdout.write(report.to_json() if options.json else table(report))
     report.raise_if_failed()
 
 
-def verified(bundle: "Bundle") -> "ParityReport":
+def verified(bundle: "Bundle", device: str | None = None) -> "ParityReport":
     """The folder's report, made now, with progress on stderr."""
     from tqdm import tqdm
 
-    from tiny_transformer.parity import verify_bundle
+    from tiny_transformer.parity import verify_bundle, verify_device
 
     with tqdm(unit="case", disable=None) as bar:
 
@@ -39,6 +40,8 @@ def verified(bundle: "Bundle") -> "ParityReport":
             bar.set_description(case, refresh=False)
             bar.update()
 
+        if device is not None:
+            return verify_device(bundle, device, progress=progress)
         return verify_bundle(bundle, progress=progress)
 
 

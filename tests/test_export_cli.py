@@ -68,6 +68,28 @@ def test_all_writes_every_artefact_and_the_report(tmp_path: Path, run):
     assert not [name for name in os.listdir(bundle.folder) if name.endswith(".tmp")]
 
 
+def test_all_leaves_out_what_nothing_can_judge(folder: Path, run):
+    """Without examples of the task no report could vouch for 8-bit graphs: old ones go, and it is said."""
+    assert Bundle.open(folder).has(DECODER_INT8)
+    done = run("all", folder)
+    assert done.code == 0, done.err
+    assert EVALUATION in done.err
+    bundle = Bundle.open(folder)
+    assert not bundle.has(DECODER_INT8)
+    assert not bundle.has(WEIGHTS_INT8)
+    report = stored_report(bundle)
+    assert report is not None
+    assert set(report.candidates) == {"torchscript", "onnx"}
+
+
+def test_verify_on_a_device_compares_it_with_the_graphs(folder: Path, run):
+    """On the CPU, where every machine can: float32 by tensors, bfloat16 by a task that is not there."""
+    done = run("verify", folder, "--device", "cpu")
+    assert done.code == 1
+    assert "eager-cpu-bfloat16: task" in done.err
+    assert "eager-cpu-float32" not in done.err
+
+
 def test_torchscript_writes_an_archive_without_a_path(folder: Path, run):
     assert run("torchscript", folder).code == 0
     bundle = Bundle.open(folder)

@@ -15,8 +15,8 @@ from tiny_transformer.bundle import EVALUATION, PARITY, TRAINING, WEIGHTS, Bundl
 from tiny_transformer.errors import BundleError, ParityError
 from tiny_transformer.model import EncoderDecoder
 from tiny_transformer.parity.cases import tensor_cases
+from tiny_transformer.parity.judge import CLOSE, EXACT, verify
 from tiny_transformer.parity.texts import text_results
-from tiny_transformer.parity.verify import CLOSE, EXACT, verify
 from tiny_transformer.weights import read_weights, write_weights
 
 CONFIGS = [tiny_config(a, positions=p) for a in ("encoder-decoder", "decoder-only") for p in ("rotary", "sinusoidal")]
@@ -97,10 +97,10 @@ def test_nan_never_passes():
 def test_greedy_ids_that_differ_beyond_a_tie_are_caught(make_bundle: BundleFactory):
     bundle = make_bundle(max_length=32)
     reference = EagerBackend(tiny_model(bundle.config), bundle.config)
-    same = text_results(bundle, reference, reference, 1e-4, by_task=False, progress=lambda _: None)
+    same = text_results(bundle, reference, reference, 1e-4, progress=lambda _: None)
     assert all(result.passed for result in same)
     other = EagerBackend(tiny_model(bundle.config, seed=1), bundle.config)
-    results = text_results(bundle, reference, other, 1e-4, by_task=False, progress=lambda _: None)
+    results = text_results(bundle, reference, other, 1e-4, progress=lambda _: None)
     assert not any(result.passed for result in results)
     assert all("differs from token" in result.detail for result in results)
 
@@ -116,7 +116,7 @@ def test_a_tie_is_not_a_fault(make_bundle: BundleFactory):
     with torch.no_grad():
         tilted.embedding.tokens.weight[100:] += 1e-7
     candidate = EagerBackend(tilted, bundle.config)
-    results = text_results(bundle, reference, candidate, 1e-4, by_task=False, progress=lambda _: None)
+    results = text_results(bundle, reference, candidate, 1e-4, progress=lambda _: None)
     greedy = [result for result in results if result.kind == "greedy"]
     assert all(result.passed for result in greedy)
     assert any("tied" in result.detail for result in greedy)
@@ -125,18 +125,18 @@ def test_a_tie_is_not_a_fault(make_bundle: BundleFactory):
 def test_8_bit_is_judged_by_the_task_and_needs_one(make_bundle: BundleFactory):
     bundle = make_bundle("decoder-only", max_length=64)
     backend = EagerBackend(tiny_model(bundle.config), bundle.config)
-    (result,) = text_results(bundle, backend, backend, 0.0, by_task=True, progress=lambda _: None)
+    (result,) = text_results(bundle, backend, backend, None, progress=lambda _: None)
     assert not result.passed
     assert EVALUATION in result.detail
 
     reply = _reply(bundle, backend)
     line = json.dumps({"messages": [{"role": "user", "content": "Hi"}], "answer": reply}) + "\n"
     (bundle.folder / EVALUATION).write_text(line, encoding="utf-8")
-    (result,) = text_results(bundle, backend, backend, 0.0, by_task=True, progress=lambda _: None)
+    (result,) = text_results(bundle, backend, backend, None, progress=lambda _: None)
     assert result.passed
     assert result.detail == "100.00 accuracy against 100.00"
     other = EagerBackend(tiny_model(bundle.config, seed=1), bundle.config)
-    (result,) = text_results(bundle, backend, other, 0.0, by_task=True, progress=lambda _: None)
+    (result,) = text_results(bundle, backend, other, None, progress=lambda _: None)
     assert not result.passed
     assert result.detail == "0.00 accuracy against 100.00"
 

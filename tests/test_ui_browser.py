@@ -191,6 +191,23 @@ def test_reload_keeps_the_dialogue_of_each_model(browser: Browser, page_served: 
         expect(other.locator("#tt-chat .user")).to_have_count(0), "another visitor sees nothing of it"
 
 
+def test_leaving_a_model_in_the_middle_of_its_answer_leaves_nothing_behind(
+    browser: Browser, page_served: Served
+) -> None:
+    with visit(browser, page_served.url) as page:
+        send(page, "half an answer")
+        expect(page.locator("#tt-chat .bot .message-content").first).to_have_text(re.compile("[A-Za-z]{4}"))
+        choose_model(page, "Translate")
+        expect(page.locator("#tt-chat .example").first).to_be_visible()
+        steps = page_served.n_steps
+        page.wait_for_timeout(500)
+        assert page_served.n_steps == steps
+        expect(page.locator("#tt-chat .user")).to_have_count(0)
+        expect(page.locator("#tt-send")).to_be_visible()
+        choose_model(page, "Chat")
+        expect(page.locator("#tt-chat .user")).to_have_text("half an answer")
+
+
 def test_every_backend_can_be_picked_and_says_the_same(
     browser: Browser, page_served: Served, models: dict[str, Path]
 ) -> None:
@@ -267,6 +284,7 @@ def test_about_describes_the_model_and_its_files(browser: Browser, page_served: 
 
 def test_chinese_browser_gets_a_chinese_page(browser: Browser, page_served: Served) -> None:
     with visit(browser, page_served.url, locale="zh-CN") as page:
+        assert page.evaluate("document.documentElement.lang") == "zh"
         for text in ("聊天", "翻译"):
             expect(page.locator("#tt-model")).to_contain_text(text)
         for tab in ("对话", "比较后端", "看看内部", "关于模型"):

@@ -3,7 +3,7 @@
 import hashlib
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +28,8 @@ EVALUATION = "evaluation.jsonl"
 PARITY = "parity.json"
 TRAINING = "training.json"
 CARD = "README.md"
+
+INT8 = (ENCODER_INT8, DECODER_INT8, WEIGHTS_INT8)
 
 REQUIRED = (CONFIG, GENERATION, TOKENIZER, WEIGHTS)
 # What is made from the weights: new weights make all of these stale.
@@ -192,9 +194,9 @@ def check_target(folder: Path, *, overwrite: bool) -> None:
         raise BundleError(f"{folder} already holds a model; add --overwrite to replace it.")
 
 
-def remove_derived(folder: Path) -> None:
-    """Delete graphs, archives and report: what no longer belongs to the weights."""
-    for name in DERIVED:
+def remove_derived(folder: Path, names: Iterable[str] = DERIVED) -> None:
+    """Delete graphs, archives and report, or some of them: what no longer belongs to the weights."""
+    for name in names:
         (folder / name).unlink(missing_ok=True)
 
 

@@ -24,7 +24,7 @@ MAX_VOCABULARY = 4_194_304
 MAX_CONTEXT = 1_048_576
 
 
-class _JsonConfig:
+class JsonConfig:
     """Strict reading and writing of a frozen dataclass as a JSON object."""
 
     @classmethod
@@ -115,13 +115,14 @@ def _listed(names: list[str]) -> str:
     return shown if len(names) <= 8 else f"{shown} and {len(names) - 8} more"
 
 
-def _require(condition: bool, message: str) -> None:
+def require(condition: bool, message: str) -> None:
+    """Refuse a value with this sentence unless the condition holds."""
     if not condition:
         raise ConfigError(message)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelConfig(_JsonConfig):
+class ModelConfig(JsonConfig):
     """The shape of a Transformer. Together with the weights it is the whole model."""
 
     architecture: str = "encoder-decoder"
@@ -142,37 +143,37 @@ class ModelConfig(_JsonConfig):
     scale_embeddings: bool = True  # multiply embeddings by √d_model: the paper does, GPT-2 does not
 
     def __post_init__(self) -> None:
-        _one_of("architecture", self.architecture, ARCHITECTURES)
-        _one_of("norm", self.norm, NORMS)
-        _one_of("activation", self.activation, ACTIVATIONS)
-        _one_of("positions", self.positions, POSITIONS)
+        one_of("architecture", self.architecture, ARCHITECTURES)
+        one_of("norm", self.norm, NORMS)
+        one_of("activation", self.activation, ACTIVATIONS)
+        one_of("positions", self.positions, POSITIONS)
         _within("vocab_size", self.vocab_size, 1, MAX_VOCABULARY)
         _within("d_model", self.d_model, 1, MAX_WIDTH)
         _within("n_heads", self.n_heads, 1, MAX_WIDTH)
         _within("d_ff", self.d_ff, 1, MAX_WIDTH)
         _within("max_length", self.max_length, 1, MAX_CONTEXT)
         _within("n_decoder_layers", self.n_decoder_layers, 1, MAX_LAYERS)
-        _require(
+        require(
             math.isfinite(self.dropout) and 0.0 <= self.dropout < 1.0,
             f"dropout is {self.dropout}; choose a value from 0 up to, not including, 1.",
         )
         if self.architecture == "decoder-only":
-            _require(
+            require(
                 self.n_encoder_layers == 0,
                 f"n_encoder_layers is {self.n_encoder_layers}, but a decoder-only model has no encoder; set it to 0.",
             )
         else:
             _within("n_encoder_layers", self.n_encoder_layers, 1, MAX_LAYERS)
         if self.positions == "sinusoidal":
-            _require(
+            require(
                 self.d_model % 2 == 0,
                 f"d_model is {self.d_model}, but sinusoidal positions pair a sine with a cosine; make it even.",
             )
-        _require(
+        require(
             self.d_model % self.n_heads == 0,
             f"n_heads is {self.n_heads}, which does not divide d_model {self.d_model}; choose a divisor.",
         )
-        _require(
+        require(
             self.d_head % 8 == 0,
             f"d_model {self.d_model} over n_heads {self.n_heads} gives heads of width {self.d_head}; "
             "make it a multiple of 8, as the fused attention kernels need.",
@@ -217,7 +218,7 @@ class ModelConfig(_JsonConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerationConfig(_JsonConfig):
+class GenerationConfig(JsonConfig):
     """What a model is for and how text is made with it, unless the caller says otherwise."""
 
     task: str = "translate"
@@ -233,20 +234,20 @@ class GenerationConfig(_JsonConfig):
     max_new_tokens: int = 128
 
     def __post_init__(self) -> None:
-        _one_of("task", self.task, TASKS)
+        one_of("task", self.task, TASKS)
         for name in ("pad_id", "bos_id", "eos_id"):
             _within(name, getattr(self, name), 0, MAX_VOCABULARY)
         for role, token in self.roles.items():
             _within(f"roles.{role}", token, 0, MAX_VOCABULARY)
-        _require(
+        require(
             self.task != "chat" or {"user", "assistant"} <= set(self.roles),
             "roles must name the tokens of user and assistant for a chat model; add them.",
         )
-        _require(
+        require(
             math.isfinite(self.length_penalty) and 0.0 <= self.length_penalty <= 10.0,
             f"length_penalty is {self.length_penalty}; choose a value from 0 to 10.",
         )
-        _require(
+        require(
             math.isfinite(self.repetition_penalty) and 0.0 < self.repetition_penalty <= 10.0,
             f"repetition_penalty is {self.repetition_penalty}; choose a value above 0, up to 10.",
         )
@@ -254,15 +255,16 @@ class GenerationConfig(_JsonConfig):
         _within("max_new_tokens", self.max_new_tokens, 1, MAX_CONTEXT)
 
 
-def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
-    _require(value in choices, f"{name} is {_shown(value)}; choose one of {', '.join(choices)}.")
+def one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuse a value that is not among the choices."""
+    require(value in choices, f"{name} is {_shown(value)}; choose one of {', '.join(choices)}.")
 
 
 def _within(name: str, value: int, low: int, high: int) -> None:
-    _require(low <= value <= high, f"{name} is {_shown(value)}; choose a whole number from {low} to {high}.")
+    require(low <= value <= high, f"{name} is {_shown(value)}; choose a whole number from {low} to {high}.")
 
 
-def defaults_of(cls: type[_JsonConfig]) -> dict[str, Any]:
+def defaults_of(cls: type[JsonConfig]) -> dict[str, Any]:
     """Field name → default value of a config class."""
     found: dict[str, Any] = {}
     for f in fields(cls):  # type: ignore[arg-type]

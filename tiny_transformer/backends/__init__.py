@@ -88,6 +88,22 @@ def open_choice(bundle: Bundle, choice: Choice, threads: int | None = None) -> B
     return open_ort(bundle, threads=threads, int8=choice.name == "onnx-int8")
 
 
+def open_precise(bundle: Bundle, device: str, dtype: str) -> Backend:
+    """Eager on a device in float32 or bfloat16, under a name that says so."""
+    from tiny_transformer.backends.eager import open_eager
+
+    backend = open_eager(bundle, device, dtype=dtype)
+    backend.name = f"eager-{device}-{dtype}"
+    return backend
+
+
+def device_name(device: str) -> str:
+    """What a torch device calls itself, such as NVIDIA H200."""
+    from tiny_transformer.backends.eager import device_name
+
+    return device_name(device)
+
+
 def files_read(bundle: Bundle, name: str) -> list[str]:
     """The files of the folder that a backend's user relies on: what a parity report must vouch for."""
     extra = [ATTENTION_ONNX, *graphs(name, bundle)] if name.startswith("onnx") else [TORCHSCRIPT]

@@ -59,6 +59,24 @@ class Batch:
             )
 
 
+def check_inputs(config: ModelConfig, target: Batch, source: Batch | None) -> None:
+    """Refuse a target and source the model cannot read, or that do not belong together."""
+    target.check(config, "target")
+    if config.is_encoder_decoder != (source is not None):
+        wanted = "needs a source" if source is None else "takes no source"
+        raise InputError(f"The model is {config.architecture} and {wanted}; correct the call.")
+    if source is not None:
+        source.check(config, "source")
+        if len(source.ids) != len(target.ids):
+            raise InputError(f"There are {len(source.ids)} sources for {len(target.ids)} targets; pair them up.")
+
+
+def check_threads(threads: int | None) -> None:
+    """Refuse a number of threads that is none; None leaves the choice to the backend."""
+    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1024):
+        raise InputError(f"threads is {threads!r}; choose a whole number from 1 to 1024.")
+
+
 @dataclass(frozen=True)
 class AttentionArrays:
     """Attention weights of every layer and head; a decoder-only model has `decoder` alone."""

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tiny_transformer.backends.base import AttentionArrays, Batch
+from tiny_transformer.backends.base import AttentionArrays, Batch, check_inputs, check_threads
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import BackendError, InputError
@@ -50,7 +50,7 @@ class EagerBackend:
     def start(self, prefix: Batch, source: Batch | None, capacity: int) -> tuple[np.ndarray, TorchState]:
         """Read source and prefix; logits (B, V) after each row's last prefix token."""
         n_rows, n_new = prefix.ids.shape
-        self._check(prefix, source)
+        check_inputs(self.config, prefix, source)
         if not n_new <= capacity <= self.config.max_length:
             raise InputError(f"capacity is {capacity}; choose from {n_new} to {self.config.max_length}.")
         memory = None if source is None else self.model.encode(self._tensor(source.ids), self._tensor(source.mask))
@@ -102,14 +102,14 @@ class EagerBackend:
     @torch.inference_mode()
     def logits(self, target: Batch, source: Batch | None) -> np.ndarray:
         """Logits (B, T, V) of a whole target at once, without a cache."""
-        self._check(target, source)
+        check_inputs(self.config, target, source)
         if source is None:
             return _array(self.model(self._tensor(target.ids)))
         return _array(self.model(self._tensor(source.ids), self._tensor(source.mask), self._tensor(target.ids)))
 
     def attention(self, target: Batch, source: Batch | None) -> AttentionArrays:
         """Every attention weight of one pass over the whole target."""
-        self._check(target, source)
+        check_inputs(self.config, target, source)
         inputs = [] if source is None else [self._tensor(source.ids), self._tensor(source.mask)]
         with self._watching:
             maps = attention_maps(self._watched_model, self._tensor(target.ids), *inputs)
@@ -147,29 +147,18 @@ class EagerBackend:
             target[:, :, :used].index_copy_(0, self._tensor(moving), taken)
         return target
 
-    def _check(self, target: Batch, source: Batch | None) -> None:
-        target.check(self.config, "target")
-        if self.config.is_encoder_decoder != (source is not None):
-            wanted = "needs a source" if source is None else "takes no source"
-            raise InputError(f"The model is {self.config.architecture} and {wanted}; correct the call.")
-        if source is not None:
-            source.check(self.config, "source")
-            if source.lengths.size != target.lengths.size:
-                raise InputError(
-                    f"There are {source.lengths.size} sources for {target.lengths.size} targets; pair them up."
-                )
-
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
 
 def open_eager(
-    bundle: Bundle, device: str | None = None, threads: int | None = None, dtype: torch.dtype | None = None
+    bundle: Bundle, device: str | None = None, threads: int | None = None, dtype: str = "float32"
 ) -> EagerBackend:
-    """The folder's model, on CUDA where there is one unless `device` says otherwise."""
+    """The folder's model, on CUDA where there is one unless `device` says otherwise; float32 or bfloat16."""
     place = torch_device(device)
     set_threads(threads)
-    return EagerBackend(load_model(bundle), bundle.config, device=place, dtype=dtype)
+    precision = {"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype]
+    return EagerBackend(load_model(bundle), bundle.config, device=place, dtype=precision)
 
 
 def torch_device(device: str | None) -> torch.device:
@@ -188,13 +177,17 @@ def torch_device(device: str | None) -> torch.device:
     return place
 
 
+def device_name(device: str) -> str:
+    """What the device calls itself, such as NVIDIA H200."""
+    place = torch_device(device)
+    return torch.cuda.get_device_name(place) if place.type == "cuda" else place.type
+
+
 def set_threads(threads: int | None) -> None:
     """How many cores torch may use, for the whole process; None leaves it as it is."""
-    if threads is None:
-        return
-    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1024:
-        raise InputError(f"threads is {threads!r}; choose a whole number from 1 to 1024.")
-    torch.set_num_threads(threads)
+    check_threads(threads)
+    if threads is not None:
+        torch.set_num_threads(threads)
 
 
 def _array(tensor: Tensor) -> np.ndarray:

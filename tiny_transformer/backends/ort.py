@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from tiny_transformer.backends.base import AttentionArrays, Batch
+from tiny_transformer.backends.base import AttentionArrays, Batch, check_inputs, check_threads
 from tiny_transformer.backends.graph_file import check_graph
 from tiny_transformer.bundle import (
     ATTENTION_ONNX,
@@ -72,7 +72,7 @@ class OrtBackend:
 
     def start(self, prefix: Batch, source: Batch | None, capacity: int) -> tuple[np.ndarray, OrtState]:
         """Read source and prefix; logits (B, V) after each row's last prefix token."""
-        self._check(prefix, source)
+        check_inputs(self.config, prefix, source)
         n_rows, n_new = prefix.ids.shape
         if not n_new <= capacity <= self.config.max_length:
             raise InputError(f"capacity is {capacity}; choose from {n_new} to {self.config.max_length}.")
@@ -114,7 +114,7 @@ class OrtBackend:
 
     def logits(self, target: Batch, source: Batch | None) -> np.ndarray:
         """Logits (B, T, V) of a whole target at once, from an empty past."""
-        self._check(target, source)
+        check_inputs(self.config, target, source)
         n_rows = len(target.ids)
         lengths = np.zeros(n_rows, dtype=np.int64)
         state = OrtState(self._empty_caches(n_rows, 0), self._read(source), lengths, np.arange(n_rows))
@@ -122,7 +122,7 @@ class OrtBackend:
 
     def attention(self, target: Batch, source: Batch | None) -> AttentionArrays:
         """Every attention weight of one pass over the whole target; int8 graphs have the float model's."""
-        self._check(target, source)
+        check_inputs(self.config, target, source)
         session = self._session(ATTENTION_ONNX, WEIGHTS, self._threads or cores())
         if source is None:
             (decoder,) = session.run(["decoder_attentions"], {"input_ids": target.ids})
@@ -205,21 +205,10 @@ class OrtBackend:
                 self._sessions[graph, threads] = open_session(folder / graph, threads)
             return self._sessions[graph, threads]
 
-    def _check(self, target: Batch, source: Batch | None) -> None:
-        target.check(self.config, "target")
-        if self.config.is_encoder_decoder != (source is not None):
-            wanted = "needs a source" if source is None else "takes no source"
-            raise InputError(f"The model is {self.config.architecture} and {wanted}; correct the call.")
-        if source is not None:
-            source.check(self.config, "source")
-            if len(source.ids) != len(target.ids):
-                raise InputError(f"There are {len(source.ids)} sources for {len(target.ids)} targets; pair them up.")
-
 
 def open_ort(bundle: Bundle, *, threads: int | None = None, int8: bool = False) -> OrtBackend:
     """The folder's graphs, checked; nothing is loaded before it is used."""
-    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1024):
-        raise InputError(f"threads is {threads!r}; choose a whole number from 1 to 1024.")
+    check_threads(threads)
     backend = OrtBackend(bundle, threads=threads, int8=int8)
     if int8:
         _check_int8(bundle)

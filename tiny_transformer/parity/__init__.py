@@ -1,7 +1,14 @@
-"""Proof of equality: the only comparison of backends in the project, and the report it writes."""
+"""Proof of equality: the only comparison of backends in the project, and the report it writes.
+
+The report is read whenever a model is loaded; the judge and the cases only when something is judged.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from tiny_transformer.parity.report import CaseResult, ParityReport, stored_report, write_report
-from tiny_transformer.parity.verify import Tolerance, verify, verify_bundle
+
+if TYPE_CHECKING:
+    from tiny_transformer.parity.judge import Tolerance, verify, verify_bundle, verify_device
 
 __all__ = [
     "CaseResult",
@@ -10,5 +17,14 @@ __all__ = [
     "stored_report",
     "verify",
     "verify_bundle",
+    "verify_device",
     "write_report",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from tiny_transformer.parity import judge
+
+    return getattr(judge, name)

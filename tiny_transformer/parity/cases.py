@@ -4,7 +4,7 @@ Shapes: B batch, T target, S source, V vocabulary.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,6 +25,7 @@ class TensorCase:
     target: Batch
     source: Batch | None
     n_steps: int = 0  # of each row, the last tokens that come as steps on a cache
+    rows: tuple[int, ...] = ()  # reorder: which rows go on after the prefix, and in which order
 
     def run(self, backend: Backend) -> list[np.ndarray]:
         """The arrays two backends must agree on, at real positions only."""
@@ -63,7 +64,13 @@ def _cached(config: ModelConfig, rng: np.random.Generator) -> Iterator[TensorCas
         name = f"batch {n_rows}, one token at a time on a cache"
         yield _case("cached", name, config, rng, lengths, (4, 9, 1)[:n_rows], n_steps)
     yield _case("chunk", "batch 1, several tokens on a cache", config, rng, one, (5,), n_steps)
-    yield _case("reorder", "rows repeated and dropped, then steps", config, rng, three, (4, 9, 1), n_steps)
+    for name, rows in (
+        ("rows in another order, then steps", (2, 0, 1)),
+        ("a row dropped, then steps", (2, 1)),
+        ("rows repeated and dropped, then steps", (2, 0, 2, 2)),
+    ):
+        case = _case("reorder", name, config, rng, three, (4, 9, 1), n_steps)
+        yield replace(case, rows=rows)
 
 
 def _case(
@@ -121,7 +128,7 @@ def _chunk(backend: Backend, case: TensorCase) -> list[np.ndarray]:
 
 
 def _reorder(backend: Backend, case: TensorCase) -> list[np.ndarray]:
-    rows = np.array([2, 0, 2, 2])  # row 1 dropped, row 2 three times
+    rows = np.array(case.rows)
     _, state = backend.start(_prefix(case), case.source, int(case.target.lengths.max()))
     state = backend.reorder(state, rows)
     found = []

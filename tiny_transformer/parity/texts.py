@@ -22,14 +22,13 @@ def text_results(
     bundle: Bundle,
     reference: Backend,
     candidate: Backend,
-    tolerance: float,
+    tolerance: float | None,
     *,
-    by_task: bool,
     progress: Callable[[str], None],
 ) -> list[CaseResult]:
-    """Ids must be equal (or tied); a backend judged by its task must do it about as well."""
+    """Ids must be equal (or tied); a backend without a tolerance must do its task about as well."""
     examples = evaluation_examples(bundle)
-    if by_task:
+    if tolerance is None:
         progress(f"{candidate.name}: task")
         return [_task(bundle, reference, candidate, examples)]
     foreign = non_ascii_examples(bundle)

@@ -21,6 +21,7 @@ from tiny_transformer.training.sources import read_examples, source_files
 
 logger = logging.getLogger(__name__)
 
+_ELSEWHERE = ("path", "repeat", "variants", "licence", "attribution", "url")  # options the ids don't depend on
 _VERSION = 1  # counts changes of the layout and of how examples become ids
 _FLUSH = 1 << 18  # numbers gathered in memory before they go to the file
 
@@ -72,7 +73,7 @@ def tokenised(
 
 def _key(source: Source, root: str, tokenizer: Tokenizer, max_length: int, split: str, variant: int) -> str:
     """Hash of everything the ids depend on; where the file lies and how often it is repeated are not among it."""
-    options = {k: v for k, v in source.to_dict().items() if k not in ("path", "repeat", "variants")}
+    options = {k: v for k, v in source.to_dict().items() if k not in _ELSEWHERE}
     if split != "train":
         options |= {"compose": 1, "compose_share": 0, "bpe_dropout": 0.0}
     values = {

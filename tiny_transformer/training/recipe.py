@@ -8,13 +8,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tiny_transformer.config import TASKS, ModelConfig, _JsonConfig, _one_of, defaults_of
+from tiny_transformer.config import TASKS, JsonConfig, ModelConfig, defaults_of, one_of
 from tiny_transformer.errors import ConfigError
 from tiny_transformer.training.settings import EvaluationSettings, Phase, Source, TokenizerSettings, TrainingSettings
 
 _SECTIONS = ("model", "tokenizer", "training", "evaluation")
-_T = TypeVar("_T", bound=_JsonConfig)
-_KEYS = ("task", "languages", *_SECTIONS, "sources", "phases")
+_T = TypeVar("_T", bound=JsonConfig)
+_KEYS = ("task", "languages", "licence", *_SECTIONS, "sources", "phases")
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Recipe:
     name: str
     task: str
     languages: tuple[str, ...]  # the sources' and, last, the target's; ISO 639-1
+    licence: str  # of the weights, as the Hub names it; for the model card
     model: ModelConfig  # vocab_size is the tokenizer's, once there is one
     tokenizer: TokenizerSettings
     training: TrainingSettings
@@ -37,6 +38,7 @@ class Recipe:
             "name": self.name,
             "task": self.task,
             "languages": self.languages,
+            "licence": self.licence,
             **{section: getattr(self, section).to_dict() for section in _SECTIONS},
             "sources": [source.to_dict() for source in self.sources],
             "phases": [phase.to_dict() for phase in self.phases],
@@ -85,7 +87,7 @@ def parse_recipe(values: Mapping[str, Any], *, name: str) -> Recipe:
     if unknown:
         raise ConfigError(f"{where} has unknown keys {', '.join(unknown)}; remove them (known: {', '.join(_KEYS)}).")
     task = values.get("task", "translate")
-    _one_of("task", task, TASKS)
+    one_of("task", task, TASKS)
     sources = tuple(_build(Source, item, f"{where}: sources") for item in _tables(values, "sources", [], where))
     phases = tuple(_build(Phase, item, f"{where}: phases") for item in _tables(values, "phases", [{}], where))
     tokenizer = _build(TokenizerSettings, values.get("tokenizer", {}), f"{where}: tokenizer")
@@ -93,6 +95,7 @@ def parse_recipe(values: Mapping[str, Any], *, name: str) -> Recipe:
         name=name,
         task=task,
         languages=tuple(values.get("languages", ())),
+        licence=str(values.get("licence", "")),
         model=_model(task, {"vocab_size": tokenizer.vocab_size, **values.get("model", {})}, f"{where}: model"),
         tokenizer=tokenizer,
         training=_build(TrainingSettings, values.get("training", {}), f"{where}: training"),

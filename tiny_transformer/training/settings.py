@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
-from tiny_transformer.config import _JsonConfig, _one_of, _require
+from tiny_transformer.config import JsonConfig, one_of, require
 
 FORMATS = ("pairs", "dialogues", "intents", "stories", "text", "reversed-words")
 SPLITS = ("train", "dev", "test")
@@ -11,7 +11,7 @@ UNLIMITED = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source(_JsonConfig):
+class Source(JsonConfig):
     """One body of text, and how examples are made of it."""
 
     name: str = ""  # how phases and reports call it
@@ -28,26 +28,29 @@ class Source(_JsonConfig):
     rephrase: bool = False  # intents: in every variant but the first, questions are spelt as other people type them
     packing: bool = False  # fill rows with several documents, instead of one document a row
     bpe_dropout: float = 0.0  # probability of skipping a merge (Provilkov et al. 2020); variant 0 stays clean
+    licence: str = ""  # this and the next two go into the model card
+    attribution: str = ""
+    url: str = ""
     variants: int = 1  # how many differently tokenised or composed copies; epoch e reads copy e mod variants
 
     def __post_init__(self) -> None:
-        _one_of("format", self.format, FORMATS)
-        _one_of("split", self.split, SPLITS)
-        _one_of("roles", self.roles, ("first-is-user", "alternate"))
-        _one_of("loss_on", self.loss_on, ("replies", "all"))
+        one_of("format", self.format, FORMATS)
+        one_of("split", self.split, SPLITS)
+        one_of("roles", self.roles, ("first-is-user", "alternate"))
+        one_of("loss_on", self.loss_on, ("replies", "all"))
         _at_least("repeat", self.repeat, 0.0)
         _at_least("compose", self.compose, 1)
         _at_least("variants", self.variants, 1)
         _share("compose_share", self.compose_share)
         _share("bpe_dropout", self.bpe_dropout)
         for split, share in self.held_out.items():
-            _one_of("held_out", split, ("dev", "test"))
+            one_of("held_out", split, ("dev", "test"))
             _share(f"held_out.{split}", share)
-        _require(sum(self.held_out.values()) < 1.0, f"held_out of {self.name or self.path} leaves nothing to train on.")
+        require(sum(self.held_out.values()) < 1.0, f"held_out of {self.name or self.path} leaves nothing to train on.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenizerSettings(_JsonConfig):
+class TokenizerSettings(JsonConfig):
     """Where the vocabulary comes from."""
 
     path: str = ""  # a tokenizer.json to use as it is; empty: learn one from the training data
@@ -55,7 +58,7 @@ class TokenizerSettings(_JsonConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingSettings(_JsonConfig):
+class TrainingSettings(JsonConfig):
     """The optimisation."""
 
     seed: int = 1
@@ -86,10 +89,10 @@ class TrainingSettings(_JsonConfig):
     checkpoint_minutes: float = 1.0
 
     def __post_init__(self) -> None:
-        _one_of("schedule", self.schedule, ("cosine", "inverse-sqrt", "constant"))
-        _one_of("precision", self.precision, ("auto", "fp32", "bf16"))
-        _one_of("compile", self.compile, ("auto", "on", "off"))
-        _one_of("average", self.average, ("ema", "last", "none"))
+        one_of("schedule", self.schedule, ("cosine", "inverse-sqrt", "constant"))
+        one_of("precision", self.precision, ("auto", "fp32", "bf16"))
+        one_of("compile", self.compile, ("auto", "on", "off"))
+        one_of("average", self.average, ("ema", "last", "none"))
         for name in ("batch_tokens", "accumulation", "last_k", "last_every", "log_steps", "evaluations"):
             _at_least(name, getattr(self, name), 1)
         for name in ("max_minutes", "max_steps", "max_epochs", "learning_rate", "warmup_steps", "weight_decay"):
@@ -98,14 +101,14 @@ class TrainingSettings(_JsonConfig):
             _at_least(name, getattr(self, name), 0)
         for name in ("final_share", "beta1", "beta2", "label_smoothing", "ema_decay"):
             _share(name, getattr(self, name))
-        _require(
+        require(
             any((self.max_minutes, self.max_steps, self.max_epochs)),
             "The recipe has no end; set max_minutes, max_steps or max_epochs.",
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluationSettings(_JsonConfig):
+class EvaluationSettings(JsonConfig):
     """How the model is judged on dev while it trains, and on dev and test when it is done."""
 
     metric: str = "loss"  # what picks the best checkpoint: loss, bleu, exact_match, accuracy
@@ -118,14 +121,14 @@ class EvaluationSettings(_JsonConfig):
     test: bool = True  # report test at the end
 
     def __post_init__(self) -> None:
-        _one_of("metric", self.metric, ("loss", "bleu", "exact_match", "accuracy"))
+        one_of("metric", self.metric, ("loss", "bleu", "exact_match", "accuracy"))
         for name in ("max_examples", "num_beams", "max_new_tokens"):
             _at_least(name, getattr(self, name), 1)
-        _require(bool(self.length_penalties), "length_penalties is empty; give at least one, such as [1.0].")
+        require(bool(self.length_penalties), "length_penalties is empty; give at least one, such as [1.0].")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Phase(_JsonConfig):
+class Phase(JsonConfig):
     """A stretch of the run with its own mix of sources and its own learning rate."""
 
     name: str = "train"
@@ -142,8 +145,8 @@ class Phase(_JsonConfig):
 
 
 def _at_least(name: str, value: float, low: float) -> None:
-    _require(math.isfinite(value) and value >= low, f"{name} is {value}; choose a number of at least {low:g}.")
+    require(math.isfinite(value) and value >= low, f"{name} is {value}; choose a number of at least {low:g}.")
 
 
 def _share(name: str, value: float) -> None:
-    _require(0.0 <= value <= 1.0, f"{name} is {value}; choose a number from 0 to 1.")
+    require(0.0 <= value <= 1.0, f"{name} is {value}; choose a number from 0 to 1.")

@@ -18,8 +18,10 @@ RECALL = """(model) => {
   } catch (error) { return [[]]; }
 }"""
 
-# Copying an answer takes its text: not the line under it, and not the invisible characters that keep "<" plain.
-COPY = """() => {
+# When the page opens. Copying an answer takes its text: not the line under it, and not the invisible
+# characters that keep "<" plain.
+START = """() => {
+  document.documentElement.lang = navigator.language.startsWith("zh") ? "zh" : "en";
   const clean = (text) => text.replace(/\\s*<span class="tt-line">[^]*$/, "").replaceAll("\\u2060", "");
   if (navigator.clipboard) {
     const write = navigator.clipboard.writeText.bind(navigator.clipboard);

@@ -97,11 +97,12 @@ class ChatTab:
         # The work ends first: what was still on its way would otherwise come after the word that it was stopped.
         halted = self.stop.click(None, cancels=running, **_QUIET)
         halted.then(told(self._stopped), chat, [chat, *ready], **_QUIET)
-        chat.clear(_ready, None, ready, cancels=running, **_QUIET)
+        cleared = chat.clear(None, cancels=running, **_QUIET)
+        cleared.then(lambda: ([], *_ready()), None, [chat, *ready], **_QUIET)
         # Each model has a dialogue of its own, kept in the browser: these never reach the server.
         chat.change(None, [chat, top.model], None, js=KEEP, **_QUIET)
-        top.model.change(_ready, None, ready, cancels=running, **_QUIET)
-        dressed = top.model.change(told(self._dress), top.model, chat, **_QUIET)
+        left = top.model.change(None, cancels=running, **_QUIET)
+        dressed = left.then(told(self._dress), top.model, [chat, *ready], **_QUIET)
         dressed.then(None, top.model, chat, js=RECALL, **_QUIET)
         page.load(None, top.model, chat, js=RECALL, **_QUIET)
 
@@ -192,12 +193,10 @@ class ChatTab:
             messages[-1] = from_model(message_text(messages[-1]) or "", stopped_line(language_of(request)))
         return messages, *_ready()
 
-    def _dress(self, name: str, request: gr.Request) -> gr.Chatbot:
+    def _dress(self, name: str, request: gr.Request) -> tuple[gr.Chatbot, gr.Button, gr.Button]:
         """The welcome and the examples of another model."""
-        task = self._desk.shelf.entries[name].task
-        return gr.Chatbot(
-            placeholder=say(language_of(request), f"{task}_placeholder"), examples=examples(self._desk, name)
-        )
+        placeholder = say(language_of(request), f"{self._desk.shelf.entries[name].task}_placeholder")
+        return gr.Chatbot(placeholder=placeholder, examples=examples(self._desk, name)), *_ready()
 
 
 def _ready() -> tuple[gr.Button, gr.Button]:

@@ -12,7 +12,7 @@ from tiny_transformer.generation.prompt import Prompt, prompt_for
 from tiny_transformer.generation.text import TextStream
 from tiny_transformer.parity import Tolerance, verify
 from tiny_transformer.parity.cases import TensorCase
-from tiny_transformer.parity.verify import CLOSE, JUDGED_BY_TASK, TOLERANCES
+from tiny_transformer.parity.judge import CLOSE, JUDGED_BY_TASK, TOLERANCES
 from tiny_transformer.text_model import TextModel
 from tiny_transformer.tokenizer import Message
 from tiny_transformer.ui.answer import SECONDS_BETWEEN, token_stream

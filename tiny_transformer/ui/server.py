@@ -56,7 +56,7 @@ def start(shelf: "Shelf", settings: Settings) -> "gr.Blocks":
     """Put a page around some models and serve it."""
     from starlette.middleware import Middleware
 
-    from tiny_transformer.ui.browser import COPY
+    from tiny_transformer.ui.browser import START
     from tiny_transformer.ui.desk import Desk
     from tiny_transformer.ui.page import build_page, translations
     from tiny_transformer.ui.routes import BodyLimit, routes
@@ -79,7 +79,7 @@ def start(shelf: "Shelf", settings: Settings) -> "gr.Blocks":
             i18n=i18n,
             theme=theme(),
             css=stylesheet(),
-            js=COPY,
+            js=START,
             footer_links=["api", "settings"],
             run_history=False,
             enable_monitoring=False,

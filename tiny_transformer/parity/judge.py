@@ -3,7 +3,6 @@
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from importlib import metadata
 
 import numpy as np
 
@@ -27,6 +26,7 @@ class Tolerance:
 
 EXACT = Tolerance(0.0, 0.0)
 CLOSE = Tolerance(1e-4, 1e-4)  # float32 on a CPU: measured differences are 2e-6 to 5e-5
+ON_GPU = Tolerance(5e-4, 5e-4)  # float32 without TF32; a GPU sums in another order
 TOLERANCES = {"torchscript": EXACT, "onnx": CLOSE}
 JUDGED_BY_TASK = ("onnx-int8",)
 
@@ -54,23 +54,51 @@ def verify_bundle(
     files = bundle.hashes()
     names = list(backends) if backends is not None else [n for n, why in available(bundle).items() if why is None]
     reference = open_backend(bundle, "eager", device="cpu")
-    cases = tensor_cases(bundle.config)
     report = ParityReport(reference="eager", candidates=(), versions=versions(), cases=(), files=files)
     for name in [n for n in names if n != "eager"]:
+        tolerance = None if name in JUDGED_BY_TASK else TOLERANCES.get(name, CLOSE)
         candidate = open_backend(bundle, name, device="cpu")
-        results: list[CaseResult] = []
-        by_task = name in JUDGED_BY_TASK
-        tolerance = TOLERANCES.get(name, CLOSE)
-        for case in cases if not by_task else ():
-            progress(f"{name}: {case.name}")
-            results += _compare(reference, candidate, case, tolerance)
-        results += text_results(bundle, reference, candidate, tolerance.absolute, by_task=by_task, progress=progress)
-        report = replace(report, candidates=(*report.candidates, name), cases=(*report.cases, *results))
+        report = _judged(report, bundle, reference, candidate, tolerance, progress)
     return report
+
+
+def verify_device(bundle: Bundle, device: str, *, progress: Progress = lambda _: None) -> ParityReport:
+    """Compare eager on a GPU, in float32 and in bfloat16, with the ONNX graphs on the CPU."""
+    from tiny_transformer.backends import device_name, open_backend, open_precise
+
+    files = bundle.hashes()
+    reference = open_backend(bundle, "onnx")
+    found = {**versions(), "device": device_name(device)}
+    report = ParityReport(reference="onnx", candidates=(), versions=found, cases=(), files=files)
+    for precision, tolerance in (("float32", ON_GPU), ("bfloat16", None)):
+        candidate = open_precise(bundle, device, precision)
+        report = _judged(report, bundle, reference, candidate, tolerance, progress)
+    return report
+
+
+def _judged(
+    report: ParityReport,
+    bundle: Bundle,
+    reference: Backend,
+    candidate: Backend,
+    tolerance: Tolerance | None,
+    progress: Progress,
+) -> ParityReport:
+    """The report with one more candidate: by tensors and text within a tolerance, or without one by its task."""
+    results: list[CaseResult] = []
+    if tolerance is not None:
+        for case in tensor_cases(bundle.config):
+            progress(f"{candidate.name}: {case.name}")
+            results += _compare(reference, candidate, case, tolerance)
+    allowed = None if tolerance is None else tolerance.absolute
+    results += text_results(bundle, reference, candidate, allowed, progress=progress)
+    return replace(report, candidates=(*report.candidates, candidate.name), cases=(*report.cases, *results))
 
 
 def versions() -> dict[str, str]:
     """What the comparison ran on."""
+    from importlib import metadata
+
     found = {"tiny-transformer": __version__, "python": platform.python_version(), "machine": platform.machine()}
     for name in ("numpy", "torch", "onnxruntime", "tokenizers"):
         try:
@@ -86,7 +114,8 @@ def _compare(reference: Backend, candidate: Backend, case: TensorCase, tolerance
     yield _result(candidate.name, case.kind, case.name, case.run(reference), found, tolerance)
     if case.kind == "cached":
         name = f"{case.name}, against the whole at once"
-        yield _result(candidate.name, "consistency", name, full_of_cached(candidate, case), found, CLOSE)
+        own = tolerance if tolerance.absolute > CLOSE.absolute else CLOSE
+        yield _result(candidate.name, "consistency", name, full_of_cached(candidate, case), found, own)
 
 
 def _result(
