@@ -11,10 +11,10 @@ app: $(VENV)/.app
 	$(BIN)/python app.py
 
 test: lint types $(VENV)/.browser
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n auto -m "not slow"
 
 test-all: lint types $(VENV)/.browser
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

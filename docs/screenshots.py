@@ -76,7 +76,7 @@ def empty(page: Page) -> None:
 
 def chat(page: Page) -> None:
     """Two turns."""
-    for text in ("Hello! How are you today?", "What do you like to do?"):
+    for text in ("Hello! How are you today?", "Tell me a joke."):
         page.locator("#tt-message textarea").fill(text)
         page.keyboard.press("Enter")
         page.wait_for_timeout(200)

@@ -2,15 +2,16 @@
 
 from tiny_transformer.bundle import Bundle
 
-_FETCH = """import numpy as np
+_IMPORTS = """import numpy as np
 import onnxruntime as ort
-from huggingface_hub import snapshot_download
-from tokenizers import Tokenizer
+{fetching}from tokenizers import Tokenizer
 
-patterns = ["*_model.onnx", "model.safetensors", "tokenizer.json"]
-folder = snapshot_download("{repo_id}", allow_patterns=patterns)
+{folder}
 tokenizer = Tokenizer.from_file(f"{{folder}}/tokenizer.json")
 """
+
+_FROM_HUB = """patterns = ["*_model.onnx", "model.safetensors", "tokenizer.json"]
+folder = snapshot_download("{repo_id}", allow_patterns=patterns)"""
 
 _LOOP = """past = {{}}
 for slot in decoder.get_inputs():
@@ -68,8 +69,10 @@ def bare_onnx(bundle: Bundle, repo_id: str) -> str:
     """Greedy decoding in a few lines of numpy, complete and runnable."""
     config, generation = bundle.config, bundle.generation
     middle = {"translate": _ENCODER_DECODER, "chat": _CHAT, "complete": _COMPLETE}[generation.task]
+    local = repo_id == str(bundle.folder)  # the card of a folder that is not on the Hub
     values = {
-        "repo_id": repo_id,
+        "fetching": "" if local else "from huggingface_hub import snapshot_download\n",
+        "folder": f'folder = "{repo_id}"' if local else _FROM_HUB.format(repo_id=repo_id),
         "text": example_text(bundle),
         "n_heads": config.n_heads,
         "d_head": config.d_head,
@@ -80,4 +83,4 @@ def bare_onnx(bundle: Bundle, repo_id: str) -> str:
         "user": generation.roles.get("user"),
         "assistant": generation.roles.get("assistant"),
     }
-    return (_FETCH + middle + _LOOP).format(**values)
+    return (_IMPORTS + middle + _LOOP).format(**values)

@@ -1,4 +1,4 @@
-"""`all`: write every artefact of a model folder, then prove them equal and write the parity report."""
+"""`all`: write every artefact of a model folder, prove them equal, and write the parity report and the card."""
 
 import argparse
 import sys
@@ -20,9 +20,10 @@ def run(options: argparse.Namespace) -> None:
 
 def export_all(folder: Path) -> list[str]:
     """Write every artefact, and the report if all backends agree; the file names."""
-    from tiny_transformer.bundle import EVALUATION, INT8, PARITY, Bundle, remove_derived
+    from tiny_transformer.bundle import CARD, EVALUATION, INT8, PARITY, Bundle, remove_derived
     from tiny_transformer.parity import write_report
 
+    from .model_card import refresh_card
     from .quantize import export_int8
     from .to_onnx import export_onnx
     from .to_torchscript import export_torchscript
@@ -37,5 +38,7 @@ def export_all(folder: Path) -> list[str]:
         sys.stderr.write(f"note: no 8-bit graphs, since {folder} has no {EVALUATION} to judge them by\n")
         remove_derived(folder, INT8)
     bundle = Bundle.open(folder)
-    write_report(bundle, verified(bundle))
-    return [*names, PARITY]
+    report = verified(bundle)
+    write_report(bundle, report)
+    refresh_card(bundle, report, str(folder))
+    return [*names, PARITY, CARD]

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from tiny_transformer.bundle import EVALUATION, WEIGHTS, Bundle
+from tiny_transformer import atomic
+from tiny_transformer.bundle import CARD, EVALUATION, WEIGHTS, Bundle
 from tiny_transformer.parity.report import ParityReport
 
 from .card_metadata import METRICS, as_yaml, front_matter
@@ -29,6 +30,16 @@ def model_card(bundle: Bundle, report: ParityReport, repo_id: str, *, licence: s
     ]
     metadata = as_yaml(front_matter(bundle, facts, name, licence))
     return metadata + "\n" + "\n\n".join(section for section in sections if section) + "\n"
+
+
+def refresh_card(bundle: Bundle, report: ParityReport, name: str, *, licence: str = "", published: str = "") -> str:
+    """Write the folder's card anew; the author's section comes from the folder, or else from the published card."""
+    path = bundle.folder / CARD
+    local = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    by_hand = written_by_hand(local) or written_by_hand(published)
+    card = model_card(bundle, report, name, licence=licence, by_hand=by_hand)
+    atomic.write_file(path, card)
+    return card
 
 
 def written_by_hand(card: str) -> str:
@@ -86,7 +97,8 @@ def _results(facts: TrainingFacts) -> str:
 def _parity(report: ParityReport) -> str:
     rows = []
     for candidate in report.candidates:
-        cases = [case for case in report.cases if case.candidate == candidate]
+        # A backend's own cached pass against its own whole one says nothing about the reference.
+        cases = [case for case in report.cases if case.candidate == candidate and case.kind != "consistency"]
         task = next((case.detail for case in cases if case.kind == "task"), "")
         worst = "judged by its task" if task else f"{max((case.max_absolute for case in cases), default=0.0):.1e}"
         verdict = "equal" if all(case.passed for case in cases) else "differs"

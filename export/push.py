@@ -88,14 +88,16 @@ class Wanted:
 
 def push(wanted: Wanted, verify: "Verifier | None" = None) -> None:
     """The whole of it; each step that is already done is left as it is."""
-    from .staging import staged, write_card
+    from .model_card import refresh_card
+    from .staging import staged
     from .verify import verified
 
     wanted.check()
     with staged(wanted.folder, verify or verified) as stage:
         for name in stage.left_out:
             print(f"leaving out {name}: it is no part of a model", file=sys.stderr)
-        card = write_card(stage, wanted.repo_id, licence=wanted.licence)  # a faulty one fails before any request
+        # A faulty card fails before any request.
+        card = refresh_card(stage.bundle, stage.report, wanted.repo_id, licence=wanted.licence)
         if wanted.dry_run:
             _print_plan(stage, card)
         else:
@@ -114,14 +116,16 @@ def _print_plan(stage: "Staged", card: str) -> None:
 def _publish(wanted: Wanted, stage: "Staged") -> None:
     from .hub import Remote, local_files
     from .hub_client import open_client
-    from .staging import PUBLISHED, write_card
+    from .model_card import refresh_card
+    from .staging import PUBLISHED
 
     api = open_client()
     remote = Remote(api, wanted.repo_id, branch=wanted.revision)
     private = _prepare(wanted, remote)
     head = remote.head()
     remote.refuse_strangers(head, "generation.json", "a model of this project")
-    write_card(stage, wanted.repo_id, licence=wanted.licence, published_card=_published_card(remote, head))
+    published = _published_card(remote, head)
+    refresh_card(stage.bundle, stage.report, wanted.repo_id, licence=wanted.licence, published=published)
     files = local_files(stage.bundle.folder)
     changes = remote.compare(files, head, lambda name: name in PUBLISHED)
     _show_plan(remote, files, changes)

@@ -22,7 +22,7 @@ from tiny_transformer.bundle import (
 from tiny_transformer.errors import ExportError, ParityError
 from tiny_transformer.parity.report import ParityReport, stored_report, write_report
 
-from .model_card import CURVE, model_card, written_by_hand
+from .model_card import CURVE
 
 PUBLISHED = (*REQUIRED, *DERIVED, EVALUATION, TRAINING, CURVE, CARD)
 _PREFIX = "tiny-transformer-push-"
@@ -54,16 +54,6 @@ def staged(folder: Path, verify: Verifier) -> Iterator[Staged]:
         bundle = Bundle.open(copy)
         report = _proven(bundle, folder, verify)
         yield Staged(bundle, report, tuple(sorted(set(source.files()) - set(names))))
-
-
-def write_card(stage: Staged, repo_id: str, *, licence: str = "", published_card: str = "") -> str:
-    """Write the copy's card; the author's section comes from the folder, or else from the card on the Hub."""
-    path = stage.bundle.folder / CARD
-    local = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    by_hand = written_by_hand(local) or written_by_hand(published_card)
-    card = model_card(stage.bundle, stage.report, repo_id, licence=licence, by_hand=by_hand)
-    path.write_text(card, encoding="utf-8")
-    return card
 
 
 def _proven(bundle: Bundle, folder: Path, verify: Verifier) -> ParityReport:

@@ -120,6 +120,54 @@ def test_taken_port_ends_with_a_sentence_and_code_2(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+MCP = """
+import asyncio
+from mcp import ClientSession
+from mcp.client.streamable_http import streamablehttp_client
+
+async def use() -> None:
+    async with streamablehttp_client(page.local_url + "gradio_api/mcp/") as (read, write, _):
+        async with ClientSession(read, write) as session:
+            await session.initialize()
+            tools = (await session.list_tools()).tools
+            print(json.dumps({tool.name: tool.description for tool in tools}))
+            called = await session.call_tool("chat", {"message": "hello", "max_new_tokens": 5})
+            print(called.content[0].text, flush=True)
+
+asyncio.run(use())
+os._exit(0)
+"""
+
+
+@pytest.mark.slow
+def test_endpoints_are_mcp_tools_where_the_extra_is_installed(models: dict[str, Path], tmp_path: Path) -> None:
+    pins = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if line[:1].isalpha()]
+    wanted = [pin.replace("gradio==", "gradio[mcp]==") for pin in pins if not pin.startswith("torch")]
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    subprocess.run([python, "-m", "pip", "install", "--quiet", *wanted], check=True, timeout=500)
+    done = run_python("import json\n" + SERVE + MCP, *models.values(), python=python)
+    assert done.code == 0, done.err
+    tools, answer = done.out.splitlines()[-2:]
+    assert set(json.loads(tools)) == {"chat", "translate", "compare"}
+    assert all(json.loads(tools).values())
+    assert len(answer) == 5
+
+
+def test_mcp_is_off_without_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tiny_transformer.ui import server
+
+    for found, expected in (("1.30.0", True), ("2.3.0", False)):
+        monkeypatch.setattr(server, "version", lambda name, found=found: found)
+        assert server.has_mcp() is expected
+
+    def absent(name: str) -> str:
+        raise server.PackageNotFoundError(name)
+
+    monkeypatch.setattr(server, "version", absent)
+    assert server.has_mcp() is False
+
+
 def test_app_is_a_few_lines() -> None:
     assert len((ROOT / "app.py").read_text().splitlines()) <= 12
 

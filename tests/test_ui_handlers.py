@@ -128,8 +128,9 @@ def test_stop_keeps_what_came(chat: ChatTab) -> None:
 
 
 def test_model_change_brings_its_own_welcome(chat: ChatTab) -> None:
-    dressed, send, _ = chat._dress("translate", CHINESE)
+    dressed, send, _, new_tokens, penalty = chat._dress("translate", CHINESE)
     assert send.visible
+    assert (new_tokens, penalty) == (40, 1.0)
     assert "中文或德语" in str(dressed.placeholder)
     assert any("北京" in example["text"] for example in dressed.examples)  # type: ignore[attr-defined]
 

@@ -7,7 +7,7 @@ from typing import Any
 import gradio as gr
 
 from tiny_transformer.ui.browser import KEEP, RECALL
-from tiny_transformer.ui.controls import build_controls, control_values
+from tiny_transformer.ui.controls import NAMES, OF_THE_MODEL, build_controls, control_values, model_defaults
 from tiny_transformer.ui.desk import Desk
 from tiny_transformer.ui.handlers import QUEUE, language_of, told
 from tiny_transformer.ui.requests import Refused
@@ -27,7 +27,7 @@ from tiny_transformer.ui.transcript import (
 )
 
 EXAMPLES = {
-    "chat": ("Hello! How are you today?", "What do you like to do?", "Tell me a story about a fox."),
+    "chat": ("Hello! How are you today?", "Tell me a joke.", "Tell me a story."),
     "translate": ("Guten Morgen! Wie geht es dir?", "Der Hund schläft unter dem Tisch.", "我明天要去北京。"),
     "complete": ("Once upon a time", "The little fox", "One day"),
 }
@@ -77,7 +77,7 @@ class ChatTab:
                     self.send = gr.Button(i18n("send"), variant="primary", elem_id="tt-send", scale=0)
                     self.stop = gr.Button(i18n("stop"), variant="stop", elem_id="tt-stop", scale=0, visible=False)
             with gr.Column(scale=3, min_width=240), gr.Accordion(i18n("decoding"), open=True, elem_id="tt-decoding"):
-                self.controls = build_controls(desk.limits, i18n)
+                self.controls = build_controls(desk.shelf.entries[first].bundle, desk.limits, i18n)
         self._wire(top, page)
 
     def _wire(self, top: Top, page: gr.Blocks) -> None:
@@ -102,7 +102,8 @@ class ChatTab:
         # Each model has a dialogue of its own, kept in the browser: these never reach the server.
         chat.change(None, [chat, top.model], None, js=KEEP, **_QUIET)
         left = top.model.change(None, cancels=running, **_QUIET)
-        dressed = left.then(told(self._dress), top.model, [chat, *ready], **_QUIET)
+        of_the_model = [self.controls[NAMES.index(name)] for name in OF_THE_MODEL]
+        dressed = left.then(told(self._dress), top.model, [chat, *ready, *of_the_model], **_QUIET)
         dressed.then(None, top.model, chat, js=RECALL, **_QUIET)
         page.load(None, top.model, chat, js=RECALL, **_QUIET)
 
@@ -193,10 +194,12 @@ class ChatTab:
             messages[-1] = from_model(message_text(messages[-1]) or "", stopped_line(language_of(request)))
         return messages, *_ready()
 
-    def _dress(self, name: str, request: gr.Request) -> tuple[gr.Chatbot, gr.Button, gr.Button]:
-        """The welcome and the examples of another model."""
-        placeholder = say(language_of(request), f"{self._desk.shelf.entries[name].task}_placeholder")
-        return gr.Chatbot(placeholder=placeholder, examples=examples(self._desk, name)), *_ready()
+    def _dress(self, name: str, request: gr.Request) -> tuple[Any, ...]:
+        """The welcome, the examples and the defaults of another model."""
+        entry = self._desk.shelf.entries[name]
+        placeholder = say(language_of(request), f"{entry.task}_placeholder")
+        dressed = gr.Chatbot(placeholder=placeholder, examples=examples(self._desk, name))
+        return dressed, *_ready(), *model_defaults(entry.bundle, self._desk.limits)
 
 
 def _ready() -> tuple[gr.Button, gr.Button]:

@@ -39,7 +39,7 @@ class InsideTab:
         self.read = gr.HTML(elem_id="tt-read")
         self.written = gr.HTML(elem_id="tt-written", js_on_load=CHIP_SCRIPT)
         with gr.Column(visible=False, elem_id="tt-attention") as self.panel:
-            self.heading = gr.HTML(f"<h3>{i18n('attention')}</h3>", elem_classes="tt-section")
+            self.heading = gr.HTML(f"<h3>{i18n('attention')}</h3>", elem_classes="tt-heading")
             with gr.Row():
                 self.kind = gr.Radio([], label=i18n("attention_kind"), elem_id="tt-kind")
                 self.layer = gr.Radio([], label=i18n("attention_layer"), elem_id="tt-layer")

@@ -7,7 +7,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Sequence
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,13 +84,21 @@ def start(shelf: "Shelf", settings: Settings) -> "gr.Blocks":
             run_history=False,
             enable_monitoring=False,
             ssr_mode=False,
-            mcp_server=find_spec("mcp") is not None,
+            mcp_server=has_mcp(),
             max_file_size=1,  # bytes: the page takes no files
             app_kwargs={"routes": routes(desk, Path(workspace.name)), "middleware": [Middleware(BodyLimit)]},
         )
     except OSError as error:
         raise ConfigError(f"The page cannot listen on {settings.host}:{settings.port} ({error}).") from None
     return page
+
+
+def has_mcp() -> bool:
+    """Whether the packages of the extra `mcp` are there, in the version that Gradio speaks."""
+    try:
+        return version("mcp").partition(".")[0] == "1"
+    except PackageNotFoundError:
+        return False
 
 
 def _warm(shelf: "Shelf") -> None:
