@@ -1,5 +1,7 @@
 """The card's code: a model without our package, on ONNX Runtime alone."""
 
+import json
+
 from tiny_transformer.bundle import Bundle
 
 _IMPORTS = """import numpy as np
@@ -33,7 +35,7 @@ print(tokenizer.decode(ids))
 _ENCODER_DECODER = """encoder = ort.InferenceSession(f"{{folder}}/encoder_model.onnx")
 decoder = ort.InferenceSession(f"{{folder}}/decoder_model.onnx")
 
-source = np.array([[*tokenizer.encode({text!r}).ids, {eos_id}]])
+source = np.array([[*tokenizer.encode({text}).ids, {eos_id}]])
 mask = np.ones_like(source)
 found = encoder.run(None, {{"input_ids": source, "attention_mask": mask}})
 names = [slot.name.replace("present", "past_key_values") for slot in encoder.get_outputs()]
@@ -45,13 +47,13 @@ prefix = [{bos_id}]
 _CHAT = """decoder = ort.InferenceSession(f"{{folder}}/decoder_model.onnx")
 
 memory = {{}}
-prefix = [{user}, *tokenizer.encode({text!r}).ids, {eos_id}, {assistant}]  # <user> text <eos> <assistant>
+prefix = [{user}, *tokenizer.encode({text}).ids, {eos_id}, {assistant}]  # <user> text <eos> <assistant>
 """
 
 _COMPLETE = """decoder = ort.InferenceSession(f"{{folder}}/decoder_model.onnx")
 
 memory = {{}}
-prefix = [{bos_id}, *tokenizer.encode({text!r}).ids]
+prefix = [{bos_id}, *tokenizer.encode({text}).ids]
 """
 
 _EXAMPLES = {"de": "Guten Morgen!", "zh": "今天天气真好。", "en": "Good morning!", "fr": "Bonjour !"}
@@ -73,7 +75,7 @@ def bare_onnx(bundle: Bundle, repo_id: str) -> str:
     values = {
         "fetching": "" if local else "from huggingface_hub import snapshot_download\n",
         "folder": f'folder = "{repo_id}"' if local else _FROM_HUB.format(repo_id=repo_id),
-        "text": example_text(bundle),
+        "text": json.dumps(example_text(bundle), ensure_ascii=False),
         "n_heads": config.n_heads,
         "d_head": config.d_head,
         "max_length": config.max_length,

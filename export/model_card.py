@@ -1,5 +1,6 @@
 """The model card: generated from config, training and parity; what people wrote by hand stays."""
 
+import json
 from collections.abc import Iterable, Sequence
 
 from tiny_transformer import atomic
@@ -70,8 +71,8 @@ def _what(bundle: Bundle) -> str:
 
 
 def _usage(bundle: Bundle, repo_id: str) -> str:
-    text = example_text(bundle)
-    ours = f'import tiny_transformer as tt\n\nmodel = tt.load("{repo_id}")\nprint(model.generate({text!r}).text)\n'
+    quoted = json.dumps(example_text(bundle), ensure_ascii=False)  # double quotes, as the formatter of this project
+    ours = f'import tiny_transformer as tt\n\nmodel = tt.load("{repo_id}")\nprint(model.generate({quoted}).text)\n'
     return (
         "## How to use it\n\n"
         "With Tiny Transformer (`pip install tiny-transformer`), every file checked against the parity report:\n\n"

@@ -29,6 +29,8 @@ from tiny_transformer.tokenizer import Tokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
 
+pytest_plugins = ("export_fixtures", "hub_fixtures")  # fixtures that several areas share
+
 # The same examples in every run: a failure that comes and goes teaches nobody.
 settings.register_profile(
     "repeatable",

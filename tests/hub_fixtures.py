@@ -1,4 +1,4 @@
-"""Fixtures of the Hub's tests: `pytest_plugins = ["hub_fixtures"]`."""
+"""Fixtures of the Hub's tests; conftest.py makes them known to every file."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

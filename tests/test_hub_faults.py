@@ -10,8 +10,6 @@ from hub_server import HubServer
 
 from tiny_transformer.bundle import CARD, DECODER_ONNX, WEIGHTS, Bundle
 
-pytest_plugins = ["hub_fixtures"]
-
 ENDPOINTS = (
     "GET /api/whoami",
     "GET /api/models/ada/model$",

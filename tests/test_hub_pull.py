@@ -29,8 +29,6 @@ from tiny_transformer.bundle import (
 )
 from tiny_transformer.parity.report import ParityReport, write_report
 
-pytest_plugins = ["hub_fixtures"]
-
 CHUNK = 10 * 1024 * 1024  # how much the client writes at once
 DOWN = {"HF_ENDPOINT": "http://127.0.0.1:9", "PATIENCE": "0"}
 

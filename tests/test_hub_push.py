@@ -13,8 +13,6 @@ from export.push import Wanted, push
 from tiny_transformer.bundle import CARD, DECODER_ONNX, PARITY, TORCHSCRIPT, WEIGHTS, Bundle
 from tiny_transformer.errors import TinyTransformerError
 
-pytest_plugins = ["hub_fixtures"]
-
 
 def folder_files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}

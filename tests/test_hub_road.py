@@ -17,8 +17,6 @@ from tiny_transformer.errors import TinyTransformerError
 from tiny_transformer.parity import verify_bundle, write_report
 from tiny_transformer.parity.report import ParityReport, stored_report
 
-pytest_plugins = ["hub_fixtures", "export_fixtures"]
-
 
 @pytest.fixture
 def real(exported: Callable[[str], Bundle], tmp_path: Path) -> Bundle:

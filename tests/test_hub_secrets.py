@@ -8,8 +8,6 @@ from hub_server import HubServer
 
 from tiny_transformer.bundle import WEIGHTS, Bundle
 
-pytest_plugins = ["hub_fixtures"]
-
 
 def test_only_the_endpoint_ever_gets_the_token(hub: HubServer, client: Client, model: Bundle) -> None:
     hub.multipart_over = 4096

@@ -8,8 +8,6 @@ from hub_server import HubServer
 
 from tiny_transformer.bundle import WEIGHTS, Bundle, sha256
 
-pytest_plugins = ["hub_fixtures"]
-
 XET = {"HF_HUB_DISABLE_XET": "0"}
 
 

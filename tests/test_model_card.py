@@ -20,8 +20,6 @@ from tiny_transformer.bundle import EVALUATION, TRAINING, Bundle
 from tiny_transformer.errors import BundleError, ExportError
 from tiny_transformer.parity.report import CaseResult
 
-pytest_plugins = ["export_fixtures"]
-
 REPO = "ada/model"
 
 

@@ -89,7 +89,7 @@ def test_every_command_parses(page: Page) -> None:
             case ["python", "-m", module]:
                 assert importlib.util.find_spec(module), line
             case _:
-                assert words[0] in {"git", "cd", "echo", "printf", "pip"}, f"the test cannot judge: {line}"
+                assert words[0] in {"git", "cd", "echo", "printf", "pip", "hf"}, f"the test cannot judge: {line}"
 
 
 @pytest.mark.parametrize("program", PARSERS)

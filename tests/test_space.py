@@ -26,8 +26,6 @@ from tiny_transformer.bundle import Bundle
 from tiny_transformer.errors import ExportError
 from tiny_transformer.parity import write_report
 
-pytest_plugins = ["hub_fixtures", "export_fixtures"]
-
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 

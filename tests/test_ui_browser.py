@@ -308,6 +308,10 @@ def test_phone_shows_everything_without_scrolling_sideways(browser: Browser, pag
     with visit(browser, page_served.url, **look) as page:
         send(page, "word " * 50)
         answered(page)
+        boxes = [page.locator(part).bounding_box() for part in ("#tt-chat", "#tt-ask", "#tt-decoding")]
+        assert all(box and box["width"] >= 320 for box in boxes), "side by side, nothing can be read"
+        assert boxes[0]["y"] < boxes[1]["y"] < boxes[2]["y"]  # type: ignore[index]
+        assert boxes[1]["y"] + boxes[1]["height"] <= PHONE["height"], "the box to write in is on the first screen"  # type: ignore[index]
         for name in ("Chat", "Compare", "Look inside", "About"):
             page.get_by_role("tab", name=name).click()
             if name != "Chat":

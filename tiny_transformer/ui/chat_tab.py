@@ -47,7 +47,7 @@ class ChatTab:
     def __init__(self, desk: Desk, top: Top, page: gr.Blocks, i18n: gr.I18n) -> None:
         self._desk = desk
         first = desk.shelf.default
-        with gr.Row(equal_height=False):
+        with gr.Row(equal_height=False, elem_classes="tt-two"):
             with gr.Column(scale=7, min_width=300, elem_classes="tt-tight"):
                 self.chat = gr.Chatbot(
                     label=i18n("chat_label"),

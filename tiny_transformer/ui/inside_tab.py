@@ -40,7 +40,7 @@ class InsideTab:
         self.written = gr.HTML(elem_id="tt-written", js_on_load=CHIP_SCRIPT)
         with gr.Column(visible=False, elem_id="tt-attention") as self.panel:
             self.heading = gr.HTML(f"<h3>{i18n('attention')}</h3>", elem_classes="tt-heading")
-            with gr.Row():
+            with gr.Row(elem_classes="tt-picks"):
                 self.kind = gr.Radio([], label=i18n("attention_kind"), elem_id="tt-kind")
                 self.layer = gr.Radio([], label=i18n("attention_layer"), elem_id="tt-layer")
                 self.head = gr.Radio([], label=i18n("attention_head"), elem_id="tt-head")

@@ -48,7 +48,10 @@ def serve(settings: Settings) -> "gr.Blocks":
 
     shelf = Shelf(settings.models, settings.backend, settings.threads)
     page = start(shelf, settings)
-    threading.Thread(target=_warm, args=(shelf,), name="warm-up", daemon=True).start()
+    # A moment later: the page itself comes first, and nobody types that fast.
+    warm_up = threading.Timer(0.5, _warm, [shelf])
+    warm_up.daemon = True
+    warm_up.start()
     return page
 
 
