@@ -48,7 +48,12 @@ def test_pushed_pulled_and_verified_it_is_the_same_model(hub: HubServer, client:
     assert pulled.code == 0, pulled.err
     folder = pulled.out.strip()
     again = ParityReport.from_json(python(client, "-m", "export", "verify", folder, "--json"), where="verify")
-    assert again == report
+    assert again.files == report.files
+    assert again.verdict == report.verdict == "verified"
+    # How large a rounding difference is depends on the threads of the process that looks.
+    assert [(c.candidate, c.kind, c.name, c.passed) for c in again.cases] == [
+        (c.candidate, c.kind, c.name, c.passed) for c in report.cases
+    ]
 
 
 def test_one_flipped_bit_in_any_artefact_stops_the_push_before_it_starts(real: Bundle) -> None:

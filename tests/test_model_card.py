@@ -198,7 +198,7 @@ def test_the_cards_bare_onnx_code_says_what_we_say(
 ) -> None:
     made = exported(name)
     bundle = Bundle(made.folder, made.config, replace(made.generation, task=task))
-    code = bare_onnx(bundle, REPO).replace(repr(example_text(bundle)), repr(text))
+    code = bare_onnx(bundle, REPO).replace(json.dumps(example_text(bundle), ensure_ascii=False), json.dumps(text))
     code = re.sub(r"snapshot_download\(.*\)", repr(str(made.folder)), code)
     printed = StringIO()
     with redirect_stdout(printed):
