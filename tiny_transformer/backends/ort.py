@@ -6,6 +6,7 @@ Shapes: B batch, T new tokens, S source, C capacity of the cache, H heads, K hea
 import math
 import os
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from tiny_transformer.bundle import (
     Bundle,
     sha256,
 )
-from tiny_transformer.errors import BackendError, InputError
+from tiny_transformer.errors import BackendError, BundleError, InputError
 from tiny_transformer.weights import read_index
 
 WEIGHTS_SHA256 = "weights_sha256"  # in the metadata of the int8 file: the weights it was made from
@@ -64,7 +65,7 @@ class OrtBackend:
         self._threads = threads
         self._bytes_per_step = read_per_step(bundle) * (1 if int8 else 4)
         self._sessions: dict[tuple[str, int], Any] = {}
-        self._opening = threading.Lock()
+        self._opening: dict[tuple[str, int], threading.Lock] = {}
         part = ".decoder" if self.config.is_encoder_decoder else ""
         slots = [f"{i}{part}.{kind}" for i in range(self.config.n_decoder_layers) for kind in ("key", "value")]
         self._caches = {f"past_key_values.{slot}": f"present.{slot}" for slot in slots}
@@ -139,6 +140,7 @@ class OrtBackend:
         """The encoder's memory of the source, under the decoder's names; nothing without a source."""
         if source is None:
             return {}
+        self._open_decoder_meanwhile(len(source.ids))
         session = self._session(self._encoder, self._weights, self._threads or cores())
         mask = source.mask.astype(np.int64)
         n_rows, length = source.ids.shape
@@ -151,6 +153,18 @@ class OrtBackend:
             _bind_output(binding, name.replace("past_key_values.", "present."), array)
         session.run_with_iobinding(binding)
         return memory | {"encoder_attention_mask": mask}
+
+    def _open_decoder_meanwhile(self, n_rows: int) -> None:
+        """The first text waits for two sessions: open the decoder's while the encoder's is opened and run."""
+        threads = self._step_threads(n_rows)
+        if (self._decoder, threads) in self._sessions:
+            return
+
+        def work() -> None:
+            with suppress(BackendError, BundleError):  # raised again where the session is wanted
+                self._session(self._decoder, self._weights, threads)
+
+        threading.Thread(target=work, daemon=True).start()
 
     def _decode(self, ids: np.ndarray, state: OrtState) -> np.ndarray:
         """Run new tokens (B, T) behind each row's length; logits B T V."""
@@ -198,7 +212,7 @@ class OrtBackend:
 
     def _session(self, graph: str, weights: str, threads: int) -> Any:
         """The session of one graph, opened when it is first wanted."""
-        with self._opening:
+        with self._opening.setdefault((graph, threads), threading.Lock()):
             if (graph, threads) not in self._sessions:
                 folder = self._bundle.folder
                 check_graph(folder / graph, folder / weights, self.config)
