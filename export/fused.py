@@ -17,6 +17,7 @@ from torch.onnx.ops import symbolic, symbolic_multi_out
 from tiny_transformer.model.attention import CrossAttention, SelfAttention, View
 from tiny_transformer.model.embedding import Embedding
 
+TURNS_ITSELF = 16  # GroupQueryAttention turns heads whose width is a multiple of this; others are turned before it
 Keep = Callable[[str, Tensor], None]  # takes the weights (B H T S) of one "encoder", "decoder" or "cross" attention
 
 
@@ -98,11 +99,17 @@ class CachedAttention(nn.Module):
         total = (view.positions.max() + 1).to(torch.int32)
         cache = (batch, self.n_heads, length, width // self.n_heads) if past_key is None else past_key.shape
         attributes: dict[str, Any] = {"num_heads": self.n_heads, "kv_num_heads": self.n_heads}
-        inputs = [self.qkv(x).view(batch, length, 3 * width), None, None, past_key, past_value, last, total]
-        shapes = [(batch, length, width), cache, cache]
-        if self.rotary:
+        qkv = self.qkv(x).view(batch, length, 3 * width)
+        heads: tuple[Tensor | None, ...] = (qkv, None, None)
+        tables: tuple[Tensor, ...] = ()
+        if self.rotary and width // self.n_heads % TURNS_ITSELF == 0:
             attributes["do_rotary"] = 1
-            inputs += [self.cosine, self.sine]
+            tables = (self.cosine, self.sine)
+        elif self.rotary:
+            query, key, value = qkv.chunk(3, dim=-1)  # each B T D
+            heads = (_turn(self, query, view.positions), _turn(self, key, view.positions), value)
+        inputs = (*heads, past_key, past_value, last, total, *tables)
+        shapes = [(batch, length, width), cache, cache]
         if self.keep is not None:
             attributes["qk_output"] = 2  # the weights, after softmax
             shapes.append((batch, self.n_heads, length, length))
@@ -138,16 +145,11 @@ class SourceAttention(nn.Module):
         qkv = self.qkv(x).view(mask.size(0), mask.size(1), 3 * x.size(1))  # B S 3·D
         query, key, value = qkv.chunk(3, dim=-1)  # each B S D
         if self.rotary:
-            query, key = self._turn(query), self._turn(key)
+            start = torch.zeros(1, dtype=torch.int64)  # the operator counts on from there
+            query, key = _turn(self, query, start), _turn(self, key, start)
         keep = None if self.keep is None else ("encoder", self.keep)
         context = _multi_head_attention(query, key, value, mask, self.n_heads, keep)
         return self.output(context.flatten(0, 1)), key, value
-
-    def _turn(self, x: Tensor) -> Tensor:
-        start = torch.zeros(1, dtype=torch.int64)  # the operator counts on from there
-        inputs = (x, start, self.cosine, self.sine)
-        attributes: dict[str, Any] = {"num_heads": self.n_heads}
-        return symbolic("com.microsoft::RotaryEmbedding", inputs, attributes, dtype=x.dtype, shape=x.shape, version=1)
 
 
 class MemoryAttention(nn.Module):
@@ -168,6 +170,13 @@ class MemoryAttention(nn.Module):
         context = _multi_head_attention(query, key, value, visible, self.n_heads, keep)
         projected: Tensor = self.output(context.flatten(0, 1))
         return projected
+
+
+def _turn(attention: "CachedAttention | SourceAttention", x: Tensor, positions: Tensor) -> Tensor:
+    """Rotary positions as an operator of its own; `positions` are B T, or the first alone."""
+    inputs = (x, positions, attention.cosine, attention.sine)
+    attributes: dict[str, Any] = {"num_heads": attention.n_heads}
+    return symbolic("com.microsoft::RotaryEmbedding", inputs, attributes, dtype=x.dtype, shape=x.shape, version=1)
 
 
 def _gemm(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
