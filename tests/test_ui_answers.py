@@ -20,9 +20,9 @@ from tiny_transformer.ui.answer import stream_answer
 from tiny_transformer.ui.desk import Desk, dialogue, last_of
 from tiny_transformer.ui.inside import attention_maps, kinds_of, look, n_layers, position_table, visible_tokens
 from tiny_transformer.ui.race_view import lanes, verdict
-from tiny_transformer.ui.requests import Refused
 from tiny_transformer.ui.settings import Limits
 from tiny_transformer.ui.shelf import Loaded, Shelf
+from tiny_transformer.ui.wishes import Refused
 
 __all__ = ["models"]
 

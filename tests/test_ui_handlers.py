@@ -18,12 +18,12 @@ from tiny_transformer.ui.desk import Desk
 from tiny_transformer.ui.handlers import language_of, told
 from tiny_transformer.ui.inside_tab import InsideTab
 from tiny_transformer.ui.page import build_page, translations
-from tiny_transformer.ui.requests import Refused
 from tiny_transformer.ui.settings import Limits
 from tiny_transformer.ui.shelf import Shelf
 from tiny_transformer.ui.strings import STRINGS
 from tiny_transformer.ui.top import availability, build_top
 from tiny_transformer.ui.transcript import from_visitor, turns
+from tiny_transformer.ui.wishes import Refused
 
 __all__ = ["models"]
 

@@ -14,7 +14,6 @@ from tiny_transformer.generation.prompt import prompt_for
 from tiny_transformer.ui.answer import Answer
 from tiny_transformer.ui.languages import han_share, page_language, source_language
 from tiny_transformer.ui.notices import explained, translated
-from tiny_transformer.ui.requests import MAX_TURNS, Decoding, Refused, check_history, check_text
 from tiny_transformer.ui.settings import DEFAULT_MODELS, Limits, parse_settings
 from tiny_transformer.ui.strings import STRINGS, dictionary, say
 from tiny_transformer.ui.transcript import (
@@ -27,6 +26,7 @@ from tiny_transformer.ui.transcript import (
     turns,
     up_to_last_question,
 )
+from tiny_transformer.ui.wishes import MAX_TURNS, Decoding, Refused, check_history, check_text
 
 LIMITS = Limits(characters=50, new_tokens=20)
 HAN = re.compile(r"[\u4e00-\u9fff]")

@@ -74,7 +74,8 @@ def guarded(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) ->
         library = (error.name or "").split(".")[0]
         if library not in EXTRAS:
             raise
-        needed = f"pip install 'tiny-transformer[{EXTRAS[library]}]'"
+        extra = "train" if options.command == "train" else EXTRAS[library]  # torch alone would not do to train
+        needed = f"pip install 'tiny-transformer[{extra}]'"
         print(f"error: {options.command} needs {library}, which is not installed: {needed}.", file=sys.stderr)
         return WRONG_USAGE
     except BrokenPipeError:

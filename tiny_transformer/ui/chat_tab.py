@@ -10,7 +10,6 @@ from tiny_transformer.ui.browser import KEEP, RECALL
 from tiny_transformer.ui.controls import NAMES, OF_THE_MODEL, build_controls, control_values, model_defaults
 from tiny_transformer.ui.desk import Desk
 from tiny_transformer.ui.handlers import QUEUE, language_of, told
-from tiny_transformer.ui.requests import Refused
 from tiny_transformer.ui.strings import say
 from tiny_transformer.ui.top import Top
 from tiny_transformer.ui.transcript import (
@@ -25,6 +24,7 @@ from tiny_transformer.ui.transcript import (
     turns,
     up_to_last_question,
 )
+from tiny_transformer.ui.wishes import Refused
 
 EXAMPLES = {
     "chat": ("Hello! How are you today?", "Tell me a joke.", "Tell me a story."),

@@ -8,8 +8,8 @@ from gradio.components import Component
 
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.config import GenerationConfig
-from tiny_transformer.ui.requests import MAX_BEAMS
 from tiny_transformer.ui.settings import Limits
+from tiny_transformer.ui.wishes import MAX_BEAMS
 
 # In the order of the components below, which is the order in which handlers receive their values.
 NAMES = ("temperature", "max_new_tokens", "num_beams", "top_k", "top_p", "repetition_penalty", "seed")

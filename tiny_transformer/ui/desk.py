@@ -7,9 +7,9 @@ from typing import Any
 from tiny_transformer.tokenizer import Message
 from tiny_transformer.ui.answer import Answer, stream_answer
 from tiny_transformer.ui.race import Race, race
-from tiny_transformer.ui.requests import Decoding, Refused, check_history, check_text
 from tiny_transformer.ui.settings import Limits
 from tiny_transformer.ui.shelf import Shelf
+from tiny_transformer.ui.wishes import Decoding, Refused, check_history, check_text
 
 
 @dataclass(frozen=True)

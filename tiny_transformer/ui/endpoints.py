@@ -9,7 +9,7 @@ from gradio.events import api
 from tiny_transformer.ui.desk import Desk, dialogue
 from tiny_transformer.ui.handlers import QUEUE, told
 from tiny_transformer.ui.race import Race
-from tiny_transformer.ui.requests import Refused, check_history
+from tiny_transformer.ui.wishes import Refused, check_history
 
 
 def add_endpoints(desk: Desk) -> None:

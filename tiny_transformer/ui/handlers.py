@@ -11,8 +11,8 @@ import gradio as gr
 from tiny_transformer.errors import TinyTransformerError
 from tiny_transformer.ui.languages import Language, page_language
 from tiny_transformer.ui.notices import explained
-from tiny_transformer.ui.requests import Refused
 from tiny_transformer.ui.strings import say
+from tiny_transformer.ui.wishes import Refused
 
 logger = logging.getLogger(__name__)
 

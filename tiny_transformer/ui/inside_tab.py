@@ -11,11 +11,11 @@ from tiny_transformer.ui.heatmap import SCRIPT as MAP_SCRIPT
 from tiny_transformer.ui.inside import attention_maps, kinds_of, look, n_layers
 from tiny_transformer.ui.languages import Language
 from tiny_transformer.ui.pictures import ALL, AVERAGE, attention_pictures, position_picture
-from tiny_transformer.ui.requests import Refused
 from tiny_transformer.ui.strings import say
 from tiny_transformer.ui.tokens_view import SCRIPT as CHIP_SCRIPT
 from tiny_transformer.ui.tokens_view import read_chips, written_chips
 from tiny_transformer.ui.top import Top
+from tiny_transformer.ui.wishes import Refused
 
 
 class InsideTab:

@@ -4,8 +4,8 @@ import re
 
 from tiny_transformer.errors import TinyTransformerError
 from tiny_transformer.ui.languages import Language
-from tiny_transformer.ui.requests import Refused
 from tiny_transformer.ui.strings import say
+from tiny_transformer.ui.wishes import Refused
 
 _CHINESE = (
     (

@@ -45,7 +45,7 @@ class Shelf:
     def __init__(self, folders: Sequence[str], backend: str = "auto", threads: int | None = 1) -> None:
         self.entries: dict[str, Entry] = {}
         for folder in folders:
-            name = _free_name(Path(folder).name, self.entries)
+            name = _free_name(_shown(folder), self.entries)
             self.entries[name] = _opened(name, folder)
         self.backend = backend
         self._threads = threads
@@ -102,9 +102,15 @@ class Shelf:
         return {backend: found for (owner, backend), found in list(self._loaded.items()) if owner == name}
 
 
+def _shown(folder: str) -> str:
+    """A short name: of USER/NAME@REVISION on the Hub, the NAME."""
+    path = Path(folder)
+    return path.name if path.exists() else path.name.split("@")[0]
+
+
 def _opened(name: str, folder: str) -> Entry:
     try:
-        return Entry(name, folder, Bundle.open(resolve(folder)))
+        return Entry(name, folder, Bundle.open(resolve(folder, whole=True)))  # the card and the curve too
     except TinyTransformerError as error:
         return Entry(name, folder, None, str(error))
 
