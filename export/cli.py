@@ -4,8 +4,7 @@ import argparse
 from collections.abc import Sequence
 from importlib import import_module
 
-from tiny_transformer import __version__
-from tiny_transformer.cli import Parser, guarded
+from tiny_transformer.cli import Parser, add_commands, guarded
 
 COMMANDS = {
     "torchscript": "to_torchscript",
@@ -20,21 +19,7 @@ COMMANDS = {
 def build_parser() -> argparse.ArgumentParser:
     """The parser with every subcommand, none of them imported beyond its arguments."""
     parser = Parser(prog="python -m export", description="Export, verify and publish a model folder.")
-    parser.add_argument("--version", action="version", version=f"tiny-transformer {__version__}")
-    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
-    for name, module_name in COMMANDS.items():
-        module = import_module(f".{module_name}", __package__)
-        assert module.__doc__ is not None
-        summary = module.__doc__.splitlines()[0].removeprefix(f"`{name}`: ")
-        command = subparsers.add_parser(
-            name,
-            help=summary,
-            description=summary,
-            epilog=f"example:\n  {module.EXAMPLE}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        module.add_arguments(command)
-        command.set_defaults(run=module.run)
+    add_commands(parser, {name: import_module(f".{module}", __package__) for name, module in COMMANDS.items()})
     return parser
 
 

@@ -3,8 +3,9 @@
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
+from types import ModuleType
 from typing import NoReturn
 
 from tiny_transformer import __version__
@@ -35,10 +36,15 @@ class Parser(argparse.ArgumentParser):
 def build_parser() -> argparse.ArgumentParser:
     """The parser with every subcommand, none of them imported beyond its arguments."""
     parser = Parser(prog="python -m tiny_transformer", description="Train, inspect and use a small Transformer.")
+    add_commands(parser, {name: import_module(f"tiny_transformer.commands.{name}") for name in COMMANDS})
+    return parser
+
+
+def add_commands(parser: argparse.ArgumentParser, modules: Mapping[str, ModuleType]) -> None:
+    """A subcommand for each module: its first line is the help, EXAMPLE an example, and `run` does it."""
     parser.add_argument("--version", action="version", version=f"tiny-transformer {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
-    for name in COMMANDS:
-        module = import_module(f"tiny_transformer.commands.{name}")
+    for name, module in modules.items():
         summary = (module.__doc__ or "").splitlines()[0].removeprefix(f"`{name}`: ")
         command = subparsers.add_parser(
             name,
@@ -49,7 +55,6 @@ def build_parser() -> argparse.ArgumentParser:
         )
         module.add_arguments(command)
         command.set_defaults(run=module.run)
-    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
