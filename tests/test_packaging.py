@@ -173,14 +173,17 @@ def test_the_installed_command_runs(torchfree_python: Path, tmp_path: Path, make
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [("init", "m", "--preset", "tiny"), ("train", "tiny", "--out", "m")])
+@pytest.mark.parametrize(
+    ("arguments", "extra"),
+    [(("init", "m", "--preset", "tiny"), "torch"), (("train", "tiny", "--out", "m"), "train")],
+)
 def test_commands_say_what_is_missing_where_torch_is_not(
-    torchfree_python: Path, tmp_path: Path, arguments: tuple[str, ...]
+    torchfree_python: Path, tmp_path: Path, arguments: tuple[str, ...], extra: str
 ) -> None:
     program = torchfree_python.with_name("tiny-transformer")
     done = subprocess.run([program, *arguments], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "pip install 'tiny-transformer[torch]'" in done.stderr
+    assert f"pip install 'tiny-transformer[{extra}]'" in done.stderr
     assert done.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
