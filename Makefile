@@ -11,10 +11,12 @@ app: $(VENV)/.app
 	$(BIN)/python app.py
 
 test: lint types $(VENV)/.browser
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(BIN)/python -m pytest -n auto -m "not slow and not alone"
+	$(BIN)/python -m pytest -m "alone and not slow"
 
 test-all: lint types $(VENV)/.browser
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto -m "not alone"
+	$(BIN)/python -m pytest -m alone
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

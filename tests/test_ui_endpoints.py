@@ -215,6 +215,7 @@ def slow_page(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory)
         yield found
 
 
+@pytest.mark.alone
 def test_a_client_that_leaves_frees_its_place_within_a_second(slow_page: Served) -> None:
     waiting = Client(slow_page.url, verbose=False)
     before = slow_page.n_steps
