@@ -74,6 +74,17 @@ class FakeBackend:
         sources = None if state.sources is None else [state.sources[i] for i in rows]
         return FakeState([list(state.rows[i]) for i in rows], sources, state.capacity)
 
+    def join(self, state: FakeState, other: FakeState) -> FakeState:
+        assert not state.consumed
+        assert not other.consumed
+        assert state.capacity == other.capacity
+        state.consumed = other.consumed = True
+        sources = None
+        if state.sources is not None:
+            assert other.sources is not None
+            sources = state.sources + other.sources
+        return FakeState(state.rows + other.rows, sources, state.capacity)
+
     def logits(self, target: Batch, source: Batch | None) -> np.ndarray:
         sources = [None] * len(target.lengths) if source is None else unpadded(source)
         result = np.zeros((*target.ids.shape, self.config.vocab_size), dtype=np.float32)

@@ -80,6 +80,21 @@ def test_reorder_repeats_drops_and_swaps_rows(architecture: str, order: list[int
     assert np.allclose(logits, expected_after(backend, rows, picked), atol=ATOL)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_joined_rows_go_on_as_if_alone(architecture: str, device: str) -> None:
+    backend = make(architecture, device=device)
+    (prefix, source), (more, more_source) = rows_for(backend, 2, seed=5), rows_for(backend, 3, seed=6)
+    _, state = backend.start(prefix, source, 16)
+    _, state = backend.step(np.array([[9], [8]]), state)
+    logits, other = backend.start(more, more_source, 16)
+    logits, state = backend.step(np.arange(5)[:, None] + 20, backend.join(state, other))
+    rows = [[*row, 9 - i, 20 + i] for i, row in enumerate(tokens_of(prefix))]
+    rows += [[*row, 22 + i] for i, row in enumerate(tokens_of(more))]
+    sources = None if source is None else Batch.of(tokens_of(source) + tokens_of(more_source))
+    assert np.allclose(logits, expected_after(backend, rows, sources), atol=ATOL)
+
+
 def test_several_new_tokens_on_a_past_of_one_row() -> None:
     for architecture in ARCHITECTURES:
         backend = make(architecture)

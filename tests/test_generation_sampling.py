@@ -13,6 +13,7 @@ from tiny_transformer.generation.sampling import (
     keep_top_k,
     keep_top_p,
     likeliest,
+    likeliest_of_rows,
     log_normalizer,
     penalize_repetition,
     probabilities,
@@ -41,8 +42,7 @@ def test_a_broken_model_is_named(value: float) -> None:
 def test_greedy_takes_the_best_that_is_allowed() -> None:
     logits = np.array([[1.0, 5.0, 3.0], [9.0, 5.0, 5.0]], dtype=np.float32)
     assert greedy(logits) == [1, 0]
-    assert greedy(logits, forbidden=1) == [2, 0]
-    assert greedy(logits, forbidden=0) == [1, 1]  # of equals, the lower id
+    assert greedy(np.array([[1.0, 2.0, 2.0]])) == [1]  # of equals, the lower id
     assert logits[0, 1] == 5.0
 
 
@@ -117,3 +117,11 @@ def test_likeliest_are_sorted_and_ties_go_to_the_lower_id() -> None:
     assert likeliest(np.array([1.0, 3.0, 3.0, 2.0]), 3).tolist() == [1, 2, 3]
     assert likeliest(np.array([1.0, 1.0, 1.0]), 2).tolist() == [0, 1]
     assert likeliest(np.array([1.0, 2.0]), 9).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(("size", "k"), [(1, 1), (63, 5), (64, 64), (200, 3), (1000, 8), (1000, 40)])
+def test_likeliest_of_rows_is_a_sort(size: int, k: int) -> None:
+    logits = random_logits(7, size).round(1)  # with many ties
+    logits[2, : size // 2] = -np.inf
+    expected = [np.argsort(-row, kind="stable")[:k].tolist() for row in logits]
+    assert likeliest_of_rows(logits, k).tolist() == expected

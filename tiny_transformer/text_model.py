@@ -19,8 +19,6 @@ from tiny_transformer.tokenizer import Message, Tokenizer
 
 logger = logging.getLogger(__name__)
 
-BATCH_ROWS = 64  # rows the model runs at once; a beam takes one for each of its hypotheses
-
 
 def load(
     bundle: Path | str,
@@ -38,7 +36,7 @@ def load(
     archives, which are code, are refused unless the caller says otherwise.
     """
     folder = resolve(bundle, backend, revision=revision, trust_unverified=trust_unverified, trust_code=trust_code)
-    opened = Bundle.open(folder)
+    opened = Bundle.open(folder, whole=folder == Path(bundle))  # what was pulled is what one backend reads
     choice = choose(opened, backend, device)
     # Before anything runs: bytes that the folder's report does not vouch for are refused.
     report = stored_report(opened, files_read(opened, choice.name))
@@ -251,27 +249,21 @@ class TextModel:
     def _generate(
         self, prompts: Sequence[Prompt], options: GenerationOptions, numbers: Sequence[int] | None = None
     ) -> list[Generated]:
-        """Prompts sorted by length and run in batches; results in the caller's order."""
+        """Prompts to their end, as many at once as pays; results in the caller's order."""
+        if not prompts:
+            return []
         special = self.bundle.generation
-        numbers = range(len(prompts)) if numbers is None else numbers
-        order = sorted(range(len(prompts)), key=lambda i: prompts[i].n_tokens)
-        n_rows = max(1, BATCH_ROWS // options.num_beams)
-        found: dict[int, Generated] = {}
-        for first in range(0, len(order), n_rows):
-            places = order[first : first + n_rows]
-            sources = [source for source in (prompts[i].source for i in places) if source is not None]
-            batch = generate_ids(
-                self.backend,
-                [prompts[i].prefix for i in places],
-                sources or None,
-                options,
-                eos_id=special.eos_id,
-                pad_id=special.pad_id,
-                stopped=self._stopped(options),
-                rows=[numbers[i] for i in places],
-            )
-            found.update(zip(places, batch, strict=True))
-        return [found[i] for i in range(len(prompts))]
+        sources = [prompt.source for prompt in prompts if prompt.source is not None]
+        return generate_ids(
+            self.backend,
+            [prompt.prefix for prompt in prompts],
+            sources or None,
+            options,
+            eos_id=special.eos_id,
+            pad_id=special.pad_id,
+            stopped=self._stopped(options),
+            rows=numbers,
+        )
 
     def _stopped(self, options: GenerationOptions) -> StopStrings | None:
         return StopStrings(options.stop, self.tokenizer) if options.stop else None

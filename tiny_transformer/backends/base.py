@@ -12,7 +12,7 @@ import numpy as np
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import InputError
 
-# Opaque to everyone but the backend that made it. Handed to `step` or `reorder` it is consumed:
+# Opaque to everyone but the backend that made it. Handed to `step`, `reorder` or `join` it is consumed:
 # buffers are written in place, so the old state must not be used again.
 State = Any
 
@@ -101,11 +101,18 @@ class Backend(Protocol):
         ...
 
     def step(self, ids: np.ndarray, state: State) -> tuple[np.ndarray, State]:
-        """Add tokens (B, T) to every row; logits (B, V) after the last. T > 1 for a single row only."""
+        """Add tokens (B, T) to every row; logits (B, V) after the last. T > 1 for a single row only.
+
+        The logits may lie in a buffer of the state: whoever wants them beyond its next step copies them.
+        """
         ...
 
     def reorder(self, state: State, rows: np.ndarray) -> State:
         """The state whose row i was row rows[i]; rows may be repeated or left out."""
+        ...
+
+    def join(self, state: State, other: State) -> State:
+        """The rows of both, `other`'s behind; both were started with the same capacity."""
         ...
 
     def logits(self, target: Batch, source: Batch | None) -> np.ndarray:

@@ -100,6 +100,26 @@ class EagerBackend:
         )
 
     @torch.inference_mode()
+    def join(self, state: TorchState, other: TorchState) -> TorchState:
+        """The rows of both, `other`'s behind; both were started with the same capacity."""
+        memory = None
+        if state.memory is not None and other.memory is not None:
+            width = max(state.memory.visible.size(-1), other.memory.visible.size(-1))
+            memories = [_widened(found, width) for found in (state.memory, other.memory)]
+            memory = Memory(
+                [torch.cat(keys) for keys in zip(*(found.keys for found in memories), strict=True)],
+                [torch.cat(values) for values in zip(*(found.values for found in memories), strict=True)],
+                torch.cat([found.visible for found in memories]),
+            )
+        return TorchState(
+            [torch.cat(keys) for keys in zip(state.keys, other.keys, strict=True)],
+            [torch.cat(values) for values in zip(state.values, other.values, strict=True)],
+            np.concatenate((state.lengths, other.lengths)),
+            memory,
+            np.concatenate((state.sources, other.sources + state.sources.max() + 1)),
+        )
+
+    @torch.inference_mode()
     def logits(self, target: Batch, source: Batch | None) -> np.ndarray:
         """Logits (B, T, V) of a whole target at once, without a cache."""
         check_inputs(self.config, target, source)
@@ -149,6 +169,17 @@ class EagerBackend:
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
+
+
+def _widened(memory: Memory, width: int) -> Memory:
+    """The same memory for sources of `width` places, the new ones hidden."""
+    more = width - memory.visible.size(-1)
+    pad = torch.nn.functional.pad
+    return Memory(
+        [pad(key, (0, 0, 0, more)) for key in memory.keys],
+        [pad(value, (0, 0, 0, more)) for value in memory.values],
+        pad(memory.visible, (0, more)),
+    )
 
 
 def open_eager(

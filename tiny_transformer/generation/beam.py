@@ -11,8 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from tiny_transformer.backends.base import Backend
-from tiny_transformer.generation.sampling import forbid, likeliest, log_normalizer, penalize_repetition
-from tiny_transformer.generation.stream import Request, finish_reason, seen_tokens
+from tiny_transformer.generation.request import Request, finish_reason
+from tiny_transformer.generation.running import Running
+from tiny_transformer.generation.sampling import (
+    forbid,
+    likeliest_of_rows,
+    log_normalizer,
+    penalize_repetition,
+    seen_tokens,
+)
 from tiny_transformer.generation.tokens import (
     FinishReason,
     Generated,
@@ -26,56 +33,79 @@ from tiny_transformer.generation.tokens import (
 class Hypothesis:
     """One way the text may go, and the sum of log-probabilities it is ranked by."""
 
+    ids: tuple[int, ...]
     tokens: tuple[GeneratedToken, ...]
     total: float
 
-    @property
-    def ids(self) -> list[int]:
-        """The ids so far."""
-        return [token.id for token in self.tokens]
-
 
 @dataclass(frozen=True)
-class Candidate:
-    """A hypothesis and one more token."""
+class Scores:
+    """What the model says of the next token of some rows, and the best ways on."""
 
-    parent: int  # which live hypothesis
-    id: int
-    total: float
+    logits: np.ndarray  # R V
+    normalizers: Sequence[float]  # R
+    best: Sequence[Sequence[int]]  # R K: the likeliest ids, after penalty and minimum length
+    gains: Sequence[Sequence[float]]  # R K: what each adds to the total
+
+    def of(self, rows: slice) -> "Scores":
+        """Those of some rows."""
+        return Scores(self.logits[rows], self.normalizers[rows], self.best[rows], self.gains[rows])
 
 
 def beam_search(backend: Backend, request: Request) -> list[Generated]:
     """The best sequence of each text, with the rest of its n-best in `others`."""
-    prefix, source = request.batches()
     limits = request.limits(backend.config.max_length)
-    logits, state = backend.start(prefix, source, request.capacity(backend.config.max_length))
     searches = [TextSearch(request, ids, limit) for ids, limit in zip(request.prefixes, limits, strict=True)]
-    live = searches
-    while True:
+    running = Running(backend, request, request.options.num_beams)
+    live = [searches[i] for i in running.fill(0)]
+    while live:
+        scores = score(request, live, running.logits)
         parents: list[int] = []
-        normalizers = log_normalizer(logits).tolist()
         first = 0
         for search in live:
             rows = slice(first, first + len(search.live))
-            parents += [first + parent for parent in search.advance(logits[rows], normalizers[rows])]
+            parents += [first + parent for parent in search.advance(scores.of(rows))]
             first = rows.stop
         live = [search for search in live if not search.done]
-        if not live:
-            return [search.result() for search in searches]
-        state = backend.reorder(state, np.array(parents))
-        newest = [hypothesis.tokens[-1].id for search in live for hypothesis in search.live]
-        logits, state = backend.step(np.array(newest)[:, None], state)
+        running.keep(np.array(parents, dtype=np.int64))
+        if live:
+            running.step([hypothesis.ids[-1] for search in live for hypothesis in search.live])
+        live += [searches[i] for i in running.fill(len(live))]
+    return [search.result() for search in searches]
+
+
+def score(request: Request, live: Sequence["TextSearch"], logits: np.ndarray) -> Scores:
+    """The best tokens of every row at once.
+
+    Twice the beam: at most one extension of each hypothesis is the end, so enough are left to live on.
+    """
+    options = request.options
+    normalizers = ranked_normalizers = log_normalizer(logits)  # R
+    ranked = logits
+    if options.repetition_penalty != 1.0:
+        rows = [[*search.prefix, *hypothesis.ids] for search in live for hypothesis in search.live]
+        seen = seen_tokens(rows, logits.shape[1], request.eos_id)
+        ranked = penalize_repetition(logits, seen, options.repetition_penalty)
+        ranked_normalizers = log_normalizer(ranked)
+    lengths = [len(hypothesis.ids) for search in live for hypothesis in search.live]
+    early = [row for row, length in enumerate(lengths) if length < options.min_new_tokens]
+    if early:
+        ranked = ranked.copy()
+        ranked[early] = forbid(ranked[early], request.eos_id)
+    best = likeliest_of_rows(ranked, 2 * options.num_beams)  # R K
+    gains = np.take_along_axis(ranked, best, axis=1).astype(np.float64) - ranked_normalizers[:, None]
+    return Scores(logits, normalizers.tolist(), best.tolist(), gains.tolist())
 
 
 class TextSearch:
     """The beam of one text."""
 
     def __init__(self, request: Request, prefix: Sequence[int], limit: tuple[int, FinishReason]) -> None:
-        self.live = [Hypothesis((), 0.0)]
+        self.live = [Hypothesis((), (), 0.0)]
+        self.prefix = prefix
         self._pool: list[Generated] = []
         self._request = request
         self._options = request.options
-        self._prefix = list(prefix)
         self._limit = limit
 
     @property
@@ -83,50 +113,39 @@ class TextSearch:
         """Whether nothing is left to try."""
         return not self.live
 
-    def advance(self, logits: np.ndarray, normalizers: Sequence[float]) -> list[int]:
-        """Extend every live hypothesis by a token (logits: live, V); the parents of those that live on."""
+    def advance(self, scores: Scores) -> list[int]:
+        """Extend every live hypothesis by a token; the parents of those that live on."""
         parents: list[int] = []
         live: list[Hypothesis] = []
-        for rank, candidate in enumerate(self._candidates(logits, normalizers)):
-            parent = self.live[candidate.parent]
-            ids = [*parent.ids, candidate.id]
+        for rank, (total, place, token_id) in enumerate(self._candidates(scores)):
+            parent = self.live[place]
+            ids = (*parent.ids, token_id)
             reason = finish_reason(self._request, ids, self._limit)
             in_beam = rank < self._options.num_beams
             if not (in_beam if reason else len(live) < self._options.num_beams):
                 continue
-            row, normalizer = logits[candidate.parent], normalizers[candidate.parent]
+            row, normalizer = scores.logits[place], scores.normalizers[place]
             alternatives = alternatives_of(row, normalizer, self._options.alternatives)
-            token = GeneratedToken(candidate.id, float(row[candidate.id]) - normalizer, alternatives, reason)
-            tokens = (*parent.tokens, token)
+            tokens = (*parent.tokens, GeneratedToken(token_id, float(row[token_id]) - normalizer, alternatives, reason))
             if reason:
-                score = length_score(candidate.total, len(tokens), self._options.length_penalty)
-                self._pool.append(Generated(tokens, reason, score))
+                self._pool.append(
+                    Generated(tokens, reason, length_score(total, len(tokens), self._options.length_penalty))
+                )
             else:
-                live.append(Hypothesis(tokens, candidate.total))
-                parents.append(candidate.parent)
+                live.append(Hypothesis(ids, tokens, total))
+                parents.append(place)
         self.live = [] if self._settled(live) else live
         return parents if self.live else []
 
-    def _candidates(self, logits: np.ndarray, normalizers: Sequence[float]) -> list[Candidate]:
-        """The best extensions over all live hypotheses, best first.
-
-        Twice the beam: at most one extension of each hypothesis is the end, so enough are left to live on.
-        """
-        wanted = 2 * self._options.num_beams
-        if self._options.repetition_penalty != 1.0:
-            rows = [self._prefix + hypothesis.ids for hypothesis in self.live]
-            seen = seen_tokens(rows, logits.shape[1], self._request.eos_id)
-            logits = penalize_repetition(logits, seen, self._options.repetition_penalty)
-            normalizers = log_normalizer(logits).tolist()
-        if len(self.live[0].tokens) < self._options.min_new_tokens:
-            logits = forbid(logits, self._request.eos_id)
+    def _candidates(self, scores: Scores) -> list[tuple[float, int, int]]:
+        """(total, which live hypothesis, id) of the best extensions over all of them, best first."""
         found = [
-            Candidate(parent, int(i), hypothesis.total + float(row[i]) - normalizer)
-            for parent, (hypothesis, row, normalizer) in enumerate(zip(self.live, logits, normalizers, strict=True))
-            for i in likeliest(row, wanted)
-            if row[i] > -np.inf
+            (hypothesis.total + gain, place, token_id)
+            for place, hypothesis in enumerate(self.live)
+            for token_id, gain in zip(scores.best[place], scores.gains[place], strict=True)
+            if gain > -np.inf
         ]
-        return sorted(found, key=lambda candidate: -candidate.total)[:wanted]
+        return sorted(found, key=lambda candidate: -candidate[0])[: 2 * self._options.num_beams]
 
     def _settled(self, live: list[Hypothesis]) -> bool:
         """Whether no hypothesis of `live` can change the result."""

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from tiny_transformer.backends.base import Backend
 from tiny_transformer.generation.beam import beam_search
 from tiny_transformer.generation.options import GenerationOptions
-from tiny_transformer.generation.stream import Request, stream_batch
+from tiny_transformer.generation.request import Request
+from tiny_transformer.generation.stream import stream_batch
 from tiny_transformer.generation.tokens import Generated, GeneratedToken, Stopped, length_score
 
 

@@ -3,9 +3,14 @@
 Shapes: R rows, V vocabulary. All arithmetic is float64, whatever the backend computes in.
 """
 
+import math
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 
 from tiny_transformer.errors import BackendError
+
+_BLOCK = 64
 
 
 def log_normalizer(logits: np.ndarray) -> np.ndarray:
@@ -18,20 +23,35 @@ def log_normalizer(logits: np.ndarray) -> np.ndarray:
 
 
 def best_logit(logits: np.ndarray) -> np.ndarray:
-    """The highest logit of each row (R,); a model that gives no numbers is refused here."""
+    """The highest logit of each row (R,)."""
     highest: np.ndarray = logits.max(axis=-1)
-    if not np.isfinite(highest).all():
-        raise BackendError("The model's scores are not finite numbers; its weights are damaged, so restore them.")
+    check_finite(highest.tolist())
     return highest
 
 
-def greedy(logits: np.ndarray, forbidden: int | None = None) -> list[int]:
-    """The best token of each row (R V), the lower id of equals; one token may be forbidden."""
-    chosen = logits.argmax(axis=-1)
-    if forbidden is not None:
-        for row in np.flatnonzero(chosen == forbidden):  # few rows, if any: not worth a copy of them all
-            chosen[row] = forbid(logits[row], forbidden).argmax()
-    return [int(i) for i in chosen]
+def check_finite(scores: Iterable[float]) -> None:
+    """Refuse a model that gives no numbers; NaN and infinity are always the highest, so that one a row is enough."""
+    if not all(map(math.isfinite, scores)):
+        raise BackendError("The model's scores are not finite numbers; its weights are damaged, so restore them.")
+
+
+def greedy(logits: np.ndarray) -> list[int]:
+    """The best token of each row (R V), the lower id of equals."""
+    chosen: list[int] = logits.argmax(axis=-1).tolist()
+    return chosen
+
+
+def seen_tokens(rows: Sequence[Sequence[int]], vocab_size: int, eos_id: int) -> np.ndarray:
+    """Which tokens each row of ids holds, R V: what the repetition penalty weakens.
+
+    Prefix and new tokens count, the source doesn't. The end token never counts: a dialogue is full
+    of ends, and a model that may not repeat them cannot stop.
+    """
+    seen = np.zeros((len(rows), vocab_size), dtype=bool)
+    for row, ids in zip(seen, rows, strict=True):
+        row[list(ids)] = True
+    seen[:, eos_id] = False
+    return seen
 
 
 def penalize_repetition(logits: np.ndarray, seen: np.ndarray, penalty: float) -> np.ndarray:
@@ -67,9 +87,11 @@ def keep_top_p(probabilities: np.ndarray, p: float) -> np.ndarray:
 
 def probabilities(logits: np.ndarray, temperature: float, top_k: int = 0, top_p: float = 1.0) -> np.ndarray:
     """The distribution of one row (V,) that a token is drawn from; temperature above 0."""
+    highest = float(logits.max())
+    check_finite([highest])
     logits = keep_top_k(logits.astype(np.float64), top_k)
     with np.errstate(over="ignore"):  # a tiny temperature sends all but the best to -inf: that is its limit
-        scaled = (logits - logits.max()) / temperature
+        scaled = (logits - highest) / temperature
     weights = np.exp(scaled)
     return keep_top_p(weights / weights.sum(), top_p)
 
@@ -88,9 +110,24 @@ def draw(probabilities: np.ndarray, generator: np.random.Generator) -> int:
 
 def likeliest(logits: np.ndarray, k: int) -> np.ndarray:
     """Ids of the k highest logits of a row (V,), best first; of equals, the lower id first."""
-    k = min(k, logits.size)
-    candidates = np.flatnonzero(logits >= np.partition(logits, -k)[-k])
-    return candidates[np.argsort(-logits[candidates], kind="stable")][:k]
+    return likeliest_of_rows(logits[None], k)[0]
+
+
+def likeliest_of_rows(logits: np.ndarray, k: int) -> np.ndarray:
+    """Ids (R, k) of each row's k highest logits (R V), in the same order."""
+    n_rows, size = logits.shape
+    k = min(k, size)
+    # The highest of each block is a token of its own: k tokens reach the k-th highest of them, and few others do.
+    whole = size - size % _BLOCK
+    bounds = logits[:, :whole].reshape(n_rows, -1, _BLOCK).max(axis=-1)  # R blocks
+    bounds = np.concatenate((bounds, logits[:, whole:]), axis=1)
+    if bounds.shape[1] < k:
+        bounds = logits
+    least = np.partition(bounds, -k, axis=1)[:, -k, None]  # R 1
+    rows, ids = np.nonzero(logits >= least)
+    order = np.lexsort((ids, -logits[rows, ids], rows))
+    first = np.searchsorted(rows, np.arange(n_rows))
+    return ids[order[first[:, None] + np.arange(k)]]
 
 
 def row_generator(seed: int | None, row: int) -> np.random.Generator:

@@ -3,17 +3,17 @@
 Nothing runs between two pulls; closing the generator drops the backend's state at once.
 """
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import count
+from itertools import repeat
 
 import numpy as np
 
-from tiny_transformer.backends.base import Backend, Batch
-from tiny_transformer.errors import InputError
-from tiny_transformer.generation.options import GenerationOptions
+from tiny_transformer.backends.base import Backend
+from tiny_transformer.generation.request import Request, finish_reason
+from tiny_transformer.generation.running import Running
 from tiny_transformer.generation.sampling import (
-    best_logit,
+    check_finite,
     draw,
     forbid,
     greedy,
@@ -21,71 +21,43 @@ from tiny_transformer.generation.sampling import (
     penalize_repetition,
     probabilities,
     row_generator,
+    seen_tokens,
 )
-from tiny_transformer.generation.tokens import FinishReason, GeneratedToken, Stopped, alternatives_of
-
-
-@dataclass(frozen=True)
-class Request:
-    """Rows to continue: each row's prefix, its source where the model has an encoder, and how."""
-
-    prefixes: Sequence[Sequence[int]]
-    sources: Sequence[Sequence[int]] | None
-    options: GenerationOptions
-    eos_id: int
-    pad_id: int
-    stopped: Stopped | None = None
-    rows: Sequence[int] | None = None  # which stream of random numbers each row draws from; by default 0, 1, …
-
-    def batches(self) -> tuple[Batch, Batch | None]:
-        """Prefixes and sources, padded."""
-        if self.sources is not None and len(self.sources) != len(self.prefixes):
-            raise InputError(f"There are {len(self.sources)} sources for {len(self.prefixes)} prefixes; pair them up.")
-        source = None if self.sources is None else Batch.of(self.sources, self.pad_id)
-        return Batch.of(self.prefixes, self.pad_id), source
-
-    def limits(self, max_length: int) -> list[tuple[int, FinishReason]]:
-        """For each row, how many tokens may come and why it would end there.
-
-        The last token is never read again, so it may stand one place past the context.
-        """
-        wanted = self.options.max_new_tokens
-        rooms = [max_length - len(prefix) + 1 for prefix in self.prefixes]
-        return [(wanted, "length") if wanted <= room else (room, "context") for room in rooms]
-
-    def capacity(self, max_length: int) -> int:
-        """Places of cache the longest row can need."""
-        limits = self.limits(max_length)
-        return max(len(prefix) + limit - 1 for prefix, (limit, _) in zip(self.prefixes, limits, strict=True))
+from tiny_transformer.generation.tokens import GeneratedToken, alternatives_of
 
 
 def stream_batch(backend: Backend, request: Request) -> Iterator[list[tuple[int, GeneratedToken]]]:
-    """(row, token) of every row still going, a step at a time. Finished rows leave the batch."""
+    """(row, token) of every row that runs, a step at a time. Finished rows make room for those that wait."""
     options = request.options
-    prefix, source = request.batches()
     limits = request.limits(backend.config.max_length)
-    logits, state = backend.start(prefix, source, request.capacity(backend.config.max_length))
+    running = Running(backend, request)
     chooser = _Chooser(request, backend.config.vocab_size)
     written: list[list[int]] = [[] for _ in request.prefixes]
-    live = np.arange(len(written))  # the row each row of the batch stands for
-    for n_written in count():
+    live = running.fill(0)  # the row each row of the batch stands for
+    while live:
+        logits = running.logits
+        chosen = chooser.choose(logits, live, written)
+        scores = logits[np.arange(len(live)), chosen].tolist()
+        check_finite(scores)
+        normalizers: Iterator[float] = repeat(math.nan)
+        if options.logprobs:
+            normalizers = iter(log_normalizer(logits).tolist())
         step: list[tuple[int, GeneratedToken]] = []
-        normalizers = log_normalizer(logits) if options.logprobs else best_logit(logits) * np.nan
-        chosen = chooser.choose(logits, live, n_written)
-        for row, token_id, scores, normalizer in zip(live.tolist(), chosen, logits, normalizers.tolist(), strict=True):
+        for place, (row, token_id, score) in enumerate(zip(live, chosen, scores, strict=True)):
             written[row].append(token_id)
+            normalizer = next(normalizers)
+            alternatives = alternatives_of(logits[place], normalizer, options.alternatives)
             reason = finish_reason(request, written[row], limits[row])
-            alternatives = alternatives_of(scores, normalizer, options.alternatives)
-            step.append((row, GeneratedToken(token_id, float(scores[token_id]) - normalizer, alternatives, reason)))
+            step.append((row, GeneratedToken(token_id, score - normalizer, alternatives, reason)))
         yield step
-        alive = np.array([token.finish_reason is None for _, token in step])
-        if not alive.all():
-            kept = compacted(alive)
-            live = live[kept]
-            if not live.size:
-                return
-            state = backend.reorder(state, kept)
-        logits, state = backend.step(np.array([[written[row][-1]] for row in live]), state)
+        alive = [token.finish_reason is None for _, token in step]
+        if not all(alive):
+            kept = compacted(np.array(alive))
+            live = [live[i] for i in kept]
+            running.keep(kept)
+        if live:
+            running.step([written[row][-1] for row in live])
+        live += running.fill(len(live))
 
 
 def compacted(alive: np.ndarray) -> np.ndarray:
@@ -110,43 +82,28 @@ class _Chooser:
         if self._options.repetition_penalty != 1.0:
             self._seen = seen_tokens(request.prefixes, vocab_size, request.eos_id)
 
-    def choose(self, logits: np.ndarray, live: np.ndarray, n_written: int) -> list[int]:
+    def choose(self, logits: np.ndarray, live: Sequence[int], written: Sequence[Sequence[int]]) -> list[int]:
         """One id for each live row."""
         options = self._options
         scores = logits
         if self._seen is not None:
             scores = penalize_repetition(scores, self._seen[live], options.repetition_penalty)
-        forbidden = self._eos_id if n_written < options.min_new_tokens else None
+        early = [len(written[row]) < options.min_new_tokens for row in live]  # where the text may not end yet
         if options.temperature > 0:
-            scores = scores if forbidden is None else forbid(scores, forbidden)
             chosen = [
-                draw(probabilities(row, options.temperature, options.top_k, options.top_p), self._generators[i])
-                for i, row in zip(live, scores, strict=True)
+                self._draw(forbid(row, self._eos_id) if is_early else row, i)
+                for i, row, is_early in zip(live, scores, early, strict=True)
             ]
         else:
-            chosen = greedy(scores, forbidden)
+            chosen = greedy(scores)
+            for place, token_id in enumerate(chosen):
+                if token_id == self._eos_id and early[place]:
+                    chosen[place] = greedy(forbid(scores[place], self._eos_id)[None])[0]
         if self._seen is not None:
             self._seen[live, chosen] = True
         return chosen
 
-
-def seen_tokens(rows: Sequence[Sequence[int]], vocab_size: int, eos_id: int) -> np.ndarray:
-    """Which tokens each row of ids holds, R V: what the repetition penalty weakens.
-
-    Prefix and new tokens count, the source doesn't. The end token never counts: a dialogue is full
-    of ends, and a model that may not repeat them cannot stop.
-    """
-    seen = np.zeros((len(rows), vocab_size), dtype=bool)
-    for row, ids in zip(seen, rows, strict=True):
-        row[list(ids)] = True
-    seen[:, eos_id] = False
-    return seen
-
-
-def finish_reason(request: Request, ids: Sequence[int], limit: tuple[int, FinishReason]) -> FinishReason | None:
-    """Why a row ends with the newest of its ids, if it does."""
-    if ids[-1] == request.eos_id:
-        return "eos"
-    if request.stopped is not None and request.stopped(ids):
-        return "stop"
-    return limit[1] if len(ids) >= limit[0] else None
+    def _draw(self, scores: np.ndarray, row: int) -> int:
+        options = self._options
+        chances = probabilities(scores, options.temperature, options.top_k, options.top_p)
+        return draw(chances, self._generators[row])

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -14,8 +14,7 @@ FinishReason = Literal["eos", "stop", "length", "context"]
 Stopped = Callable[[Sequence[int]], bool]
 
 
-@dataclass(frozen=True)
-class GeneratedToken:
+class GeneratedToken(NamedTuple):
     """One chosen token. The last of a sequence has a finish reason; "eos" means it is the end token itself."""
 
     id: int

@@ -118,7 +118,7 @@ def _steps(backend: Backend, case: TensorCase) -> list[np.ndarray]:
     found = [logits]
     for column in _tail(case).T:
         logits, state = backend.step(column[:, None], state)
-        found.append(logits)
+        found.append(logits.copy())  # the state's next step may write over them
     return found  # each B V
 
 
@@ -134,7 +134,7 @@ def _reorder(backend: Backend, case: TensorCase) -> list[np.ndarray]:
     found = []
     for column in _tail(case)[rows].T:
         logits, state = backend.step(column[:, None], state)
-        found.append(logits)
+        found.append(logits.copy())  # the state's next step may write over them
     return found
 
 

@@ -1,0 +1,49 @@
+"""The rows that run at once: texts wait their turn, start in groups, and leave as they end (continuous batching)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tiny_transformer.backends.base import Backend, State, check_inputs
+from tiny_transformer.generation.request import Request
+
+MAX_ROWS = 64  # beyond it a step takes longer by as much as it does more
+GROUP = 4  # a new group starts when this part of the room is free: reading a few texts together costs less
+
+
+class Running:
+    """A backend's state and newest logits, for some of a request's texts; the others wait."""
+
+    def __init__(self, backend: Backend, request: Request, rows_a_text: int = 1) -> None:
+        check_inputs(backend.config, *request.batches(range(len(request.prefixes))))  # before any of them runs
+        self.logits = np.empty((0, backend.config.vocab_size), dtype=np.float32)  # R V; valid until the next step
+        self._backend = backend
+        self._request = request
+        self._room = max(1, MAX_ROWS // rows_a_text)  # in texts
+        self._capacity = request.capacity(backend.config.max_length)
+        # Taken from the end, the longest first: those that still run when no one waits are then the short ones.
+        self._waiting = sorted(range(len(request.prefixes)), key=lambda i: (request.n_read(i), -i))
+        self._state: State = None
+
+    def fill(self, n_running: int) -> list[int]:
+        """Start texts that wait, one row each behind the others, if there is room for a group; their numbers."""
+        free = self._room - n_running
+        if not self._waiting or (n_running and free < max(1, self._room // GROUP)):
+            return []
+        group = [self._waiting.pop() for _ in range(min(free, len(self._waiting)))]
+        prefix, source = self._request.batches(group)
+        logits, state = self._backend.start(prefix, source, self._capacity)
+        if n_running:
+            self.logits = np.concatenate((self.logits, logits))
+            self._state = self._backend.join(self._state, state)
+        else:
+            self.logits, self._state = logits, state
+        return group
+
+    def keep(self, rows: np.ndarray) -> None:
+        """Go on with row rows[i] as row i; with none, the state is let go."""
+        self._state = self._backend.reorder(self._state, rows) if rows.size else None
+
+    def step(self, ids: Sequence[int]) -> None:
+        """Add a token to every row."""
+        self.logits, self._state = self._backend.step(np.array(ids)[:, None], self._state)
