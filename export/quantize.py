@@ -1,7 +1,8 @@
 """`int8`: write the 8-bit weights of a model folder and the graphs over them."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ EXAMPLE = "python -m export int8 checkpoints/translate"
 
 BITS = 8
 ZERO = 1 << (BITS - 1)  # MatMulNBits takes a byte of 128 for zero
-LARGEST_BLOCK, SMALLEST_BLOCK = 128, 16  # weights that share a scale; the kernels' fastest, and their smallest
+LARGEST_BLOCK, SMALLEST_BLOCK = 256, 16  # weights that share a scale; the kernels' fastest, and their smallest
 QUANTIZED, SCALES, ROWS = ".quantized", ".scales", ".rows"  # suffixes of a weight's name
 _ACTIVATIONS_INT8 = 4  # accuracy_level: each row's activations in 8 bits too, with a scale of its own
 
@@ -36,14 +37,15 @@ def export_int8(folder: Path) -> list[str]:
     import onnx
 
     from tiny_transformer.backends.graph_file import check_graph
-    from tiny_transformer.backends.ort import WEIGHTS_SHA256
     from tiny_transformer.bundle import (
         DECODER_INT8,
+        DECODER_INT8_BATCH,
         DECODER_ONNX,
         ENCODER_INT8,
         ENCODER_ONNX,
         WEIGHTS,
         WEIGHTS_INT8,
+        WEIGHTS_SHA256,
         Bundle,
         sha256,
     )
@@ -56,21 +58,23 @@ def export_int8(folder: Path) -> list[str]:
     from .to_onnx import export_onnx
 
     bundle = Bundle.open(folder)
-    encoder = {ENCODER_ONNX: ENCODER_INT8} if bundle.config.is_encoder_decoder else {}
-    names = {**encoder, DECODER_ONNX: DECODER_INT8}
-    if not bundle.has(*names):
+    # The encoder reads all of a source at once: many rows, however few the texts.
+    encoder = [(ENCODER_ONNX, ENCODER_INT8, as_integers)] if bundle.config.is_encoder_decoder else []
+    decoders = [(DECODER_ONNX, DECODER_INT8, as_blocks), (DECODER_ONNX, DECODER_INT8_BATCH, as_integers)]
+    graphs = [*encoder, *decoders]
+    if not bundle.has(*(name for name, _, _ in graphs)):
         export_onnx(folder)
-    for name in names:
+    for name, _, _ in graphs:
         check_graph(folder / name, folder / WEIGHTS, bundle.config)
     source = {WEIGHTS_SHA256: sha256(folder / WEIGHTS)}
     write_weights(folder / WEIGHTS_INT8, quantize_weights(bundle.weights()), source)
     index = read_index(folder / WEIGHTS_INT8)
     model = load_model(bundle)
-    for name, name_int8 in names.items():
-        graph = quantize_graph(onnx.load(folder / name, load_external_data=False), index)
+    for name, name_int8, linear in graphs:
+        graph = quantize_graph(onnx.load(folder / name, load_external_data=False), index, linear)
         sign(graph, bundle.config, index)
         write_graph(folder / name_int8, graph, samples_for(name_int8, model, bundle.config), similar)
-    return [WEIGHTS_INT8, *names.values()]
+    return [WEIGHTS_INT8, *(name for _, name, _ in graphs)]
 
 
 def quantize_weights(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -94,51 +98,122 @@ def quantize(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return (np.rint(grouped / scales[..., None]) + ZERO).astype(np.uint8), scales
 
 
-def quantize_graph(graph: "onnx.ModelProto", index: "WeightIndex") -> "onnx.ModelProto":
-    """The graph over the 8-bit file `index`: linear layers as MatMulNBits, look-ups as GatherBlockQuantized."""
+@dataclass(frozen=True)
+class Linear:
+    """One linear layer of a graph, and where its weights lie in the 8-bit file."""
+
+    x: str
+    weight: str
+    bias: str | None
+    y: str
+    shape: tuple[int, int, int]  # outputs, blocks, weights of a block
+
+
+LinearNodes = tuple[list["onnx.NodeProto"], list["onnx.TensorProto"]]
+
+
+def as_blocks(linear: Linear) -> LinearNodes:
+    """A layer as MatMulNBits: the fastest for a few rows."""
+    from onnx import helper
+
+    outputs, n_blocks, block = linear.shape
+    inputs = [linear.x, linear.weight + QUANTIZED, linear.weight + SCALES]
+    inputs += ["", "", linear.bias] if linear.bias else []
+    attributes: dict[str, Any] = {"domain": "com.microsoft", "bits": BITS, "block_size": block}
+    attributes |= {"K": n_blocks * block, "N": outputs, "accuracy_level": _ACTIVATIONS_INT8}
+    return [helper.make_node("MatMulNBits", inputs, [linear.y], **attributes)], []
+
+
+def as_integers(linear: Linear) -> LinearNodes:
+    """A layer as integer products: the fastest for many rows."""
+    from .integer import integer_linear
+
+    weight = linear.weight
+    return integer_linear(linear.x, weight + QUANTIZED, weight + SCALES, linear.bias, linear.y, linear.shape)
+
+
+def quantize_graph(
+    graph: "onnx.ModelProto", index: "WeightIndex", linear_nodes: Callable[[Linear], LinearNodes]
+) -> "onnx.ModelProto":
+    """The graph over the 8-bit file `index`: its linear layers, and look-ups as GatherBlockQuantized."""
     import onnx
 
     from tiny_transformer.bundle import WEIGHTS_INT8
 
     from .external import STORED, external, replaced
+    from .integer import constants
 
     model = onnx.ModelProto()
     model.CopyFrom(graph)
-    shapes = {tensor.name.removesuffix(STORED): tuple(tensor.dims) for tensor in model.graph.initializer}
-    inline = [tensor for tensor in model.graph.initializer if not tensor.external_data]
-    nodes = [
-        new
-        for node in model.graph.node
-        if not (node.op_type == "Cast" and node.input[0].endswith(STORED))
-        for new in _quantized_node(node, shapes, index)
-    ]
+    inline = [*constants(), *(tensor for tensor in model.graph.initializer if not tensor.external_data)]
+    nodes: list[onnx.NodeProto] = []
+    for node in model.graph.node:
+        if node.op_type == "Cast" and node.input[0].endswith(STORED):
+            continue
+        new, more = _quantized_node(node, index, linear_nodes)
+        nodes += new
+        inline += more
+    nodes = _without_flattening(nodes, inline, {output.name for output in model.graph.output})
     used = {name for node in nodes for name in node.input}
     tensors = [external(name, index.tensors[name], WEIGHTS_INT8) for name in sorted(used & index.tensors.keys())]
     # A look-up reads the same bytes as the output layer, seen as rows instead of blocks.
     for name in sorted(used & {name + ROWS for name in index.tensors}):
         entry = index.tensors[name.removesuffix(ROWS)]
         tensors.append(external(name, entry, WEIGHTS_INT8, (entry.shape[0], entry.shape[1] * entry.shape[2])))
-    return replaced(model, nodes, [*tensors, *inline])
+    return replaced(model, nodes, [*tensors, *(tensor for tensor in inline if tensor.name in used)])
 
 
 def _quantized_node(
-    node: "onnx.NodeProto", shapes: Mapping[str, tuple[int, ...]], index: "WeightIndex"
-) -> list["onnx.NodeProto"]:
+    node: "onnx.NodeProto", index: "WeightIndex", linear_nodes: Callable[[Linear], LinearNodes]
+) -> LinearNodes:
     """What stands in the place of a node: itself, unless it uses a quantised weight."""
     from onnx import helper
 
     where = {"Gemm": 1, "Gather": 0}.get(node.op_type)
     weight = "" if where is None else node.input[where]
     if weight + QUANTIZED not in index.tensors:
-        return [node]
-    rows, width = shapes[weight]
-    block = index.tensors[weight + QUANTIZED].shape[2]
-    attributes: dict[str, Any] = {"domain": "com.microsoft", "bits": BITS, "block_size": block}
+        return [node], []
+    outputs, n_blocks, block = index.tensors[weight + QUANTIZED].shape
     if node.op_type == "Gemm":
-        bias = ["", "", node.input[2]] if len(node.input) > 2 else []
-        inputs = [node.input[0], weight + QUANTIZED, weight + SCALES, *bias]
-        attributes |= {"K": width, "N": rows, "accuracy_level": _ACTIVATIONS_INT8}
-        return [helper.make_node("MatMulNBits", inputs, list(node.output), **attributes)]
+        bias = node.input[2] if len(node.input) > 2 else None
+        return linear_nodes(Linear(node.input[0], weight, bias, node.output[0], (outputs, n_blocks, block)))
     inputs = [weight + QUANTIZED + ROWS, node.input[1], weight + SCALES]
-    attributes |= {"gather_axis": 0, "quantize_axis": 1}
-    return [helper.make_node("GatherBlockQuantized", inputs, list(node.output), **attributes)]
+    attributes: dict[str, Any] = {"bits": BITS, "block_size": block, "gather_axis": 0, "quantize_axis": 1}
+    nodes = [helper.make_node("GatherBlockQuantized", inputs, list(node.output), domain="com.microsoft", **attributes)]
+    return nodes, []
+
+
+def _without_flattening(
+    nodes: list["onnx.NodeProto"], constants: list["onnx.TensorProto"], outputs: set[str]
+) -> list["onnx.NodeProto"]:
+    """Without the Reshapes between a flat stream and batches: MatMulNBits, alone, takes any batch."""
+    if any(node.op_type in ("Gemm", "MatMulIntegerToFloat") for node in nodes):
+        return nodes
+    ranks = {tensor.name: tensor.dims[0] for tensor in constants if len(tensor.dims) == 1}
+    ranks |= {node.output[0]: len(node.input) for node in nodes if node.op_type == "Concat"}
+    same: dict[str, str] = {}
+    kept = []
+    for node in nodes:
+        for i, name in enumerate(node.input):
+            node.input[i] = same.get(name, name)
+        # Four axes are heads cut out of the width: a real reshape.
+        if node.op_type == "Reshape" and ranks[node.input[1]] < 4:
+            same[node.output[0]] = node.input[0]
+        else:
+            kept.append(node)
+    for node in kept:
+        for i, name in enumerate(node.output):
+            flat = next((flat for flat, given in same.items() if given == name and flat in outputs), None)
+            node.output[i] = flat or name
+    return _used(kept, outputs)
+
+
+def _used(nodes: list["onnx.NodeProto"], outputs: set[str]) -> list["onnx.NodeProto"]:
+    """The nodes that something depends on."""
+    wanted = set(outputs)
+    kept = []
+    for node in reversed(nodes):
+        if wanted & set(node.output):
+            wanted |= set(node.input)
+            kept.append(node)
+    return kept[::-1]

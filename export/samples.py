@@ -8,7 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tiny_transformer.bundle import ATTENTION_ONNX, DECODER_INT8, DECODER_ONNX, ENCODER_INT8, ENCODER_ONNX
+from tiny_transformer.bundle import (
+    ATTENTION_ONNX,
+    DECODER_INT8,
+    DECODER_INT8_BATCH,
+    DECODER_ONNX,
+    ENCODER_INT8,
+    ENCODER_ONNX,
+)
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.model import Memory, attention_maps
 from tiny_transformer.model.transformer import Transformer
@@ -32,6 +39,7 @@ def samples_for(graph: str, model: Transformer, config: ModelConfig) -> list[Sam
         ENCODER_INT8: _encoder_samples,
         DECODER_ONNX: _decoder_samples,
         DECODER_INT8: _decoder_samples,
+        DECODER_INT8_BATCH: _decoder_samples,
         ATTENTION_ONNX: _attention_samples,
     }
     return makers[graph](model, config)

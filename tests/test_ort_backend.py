@@ -78,8 +78,27 @@ def test_reordered_rows_equal_eager(exported: Exported, name: str, order: list[i
         for again in (False, True):  # the second time rows of one source may trade places without their memory
             state = backend.reorder(state, np.arange(len(order))[::-1] if again else np.array(order))
             logits, state = backend.step(np.arange(len(order))[:, None] + 9, state)
-            found.append(logits)
+            found.append(logits.copy())
     np.testing.assert_allclose(found[:2], found[2:], atol=2e-5)
+
+
+@pytest.mark.parametrize("name", [TRANSLATOR, GPT])
+@pytest.mark.parametrize("sources", [((4, 9, 2), (3, 5)), ((2, 1, 2), (12, 7))], ids=["wide first", "wide second"])
+def test_joined_rows_equal_eager(exported: Exported, name: str, sources: tuple[tuple[int, ...], ...]):
+    """Rows in the middle of their text are joined by new ones, whose sources may be longer or shorter."""
+    bundle = exported(name)
+    found = []
+    for backend in (eager_of(bundle), open_ort(bundle, threads=1)):
+        _, state = backend.start(rows((3, 1, 5)), source_of(backend, sources[0]), 16)
+        _, state = backend.step(np.array([[7], [8], [9]]), state)
+        _, other = backend.start(rows((2, 6), seed=3), source_of(backend, sources[1]), 16)
+        state = backend.join(state, other)
+        logits, state = backend.step(np.arange(5)[:, None] + 20, state)
+        found.append(logits.copy())
+        logits, state = backend.step(np.arange(3)[:, None] + 30, backend.reorder(state, np.array([4, 1, 3])))
+        found.append(logits)
+    for eager, ort in zip(found[:2], found[2:], strict=True):
+        np.testing.assert_allclose(eager, ort, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", [TRANSLATOR, GPT])
@@ -93,7 +112,7 @@ def test_users_of_one_backend_do_not_disturb_each_other(exported: Exported, name
         for i in range(8):
             logits, state = backend.step(logits.argmax(-1)[:, None], state)
             state = backend.reorder(state, np.array([1, 0] if i % 2 else [0, 0]))
-            found.append(logits)
+            found.append(logits.copy())
         return np.stack(found)
 
     alone = [decode(seed) for seed in range(6)]

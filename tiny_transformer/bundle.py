@@ -23,13 +23,14 @@ WEIGHTS = "model.safetensors"
 WEIGHTS_INT8 = "model_int8.safetensors"
 ENCODER_ONNX, DECODER_ONNX, ATTENTION_ONNX = "encoder_model.onnx", "decoder_model.onnx", "attention.onnx"
 ENCODER_INT8, DECODER_INT8 = "encoder_model_int8.onnx", "decoder_model_int8.onnx"
+DECODER_INT8_BATCH = "decoder_model_int8_batch.onnx"  # the same arithmetic, by kernels for many rows
 TORCHSCRIPT = "model.ts.pt"
 EVALUATION = "evaluation.jsonl"
 PARITY = "parity.json"
 TRAINING = "training.json"
 CARD = "README.md"
 
-INT8 = (ENCODER_INT8, DECODER_INT8, WEIGHTS_INT8)
+INT8 = (ENCODER_INT8, DECODER_INT8, DECODER_INT8_BATCH, WEIGHTS_INT8)
 
 REQUIRED = (CONFIG, GENERATION, TOKENIZER, WEIGHTS)
 # What is made from the weights: new weights make all of these stale.
@@ -37,14 +38,13 @@ DERIVED = (
     ENCODER_ONNX,
     DECODER_ONNX,
     ATTENTION_ONNX,
-    ENCODER_INT8,
-    DECODER_INT8,
-    WEIGHTS_INT8,
+    *INT8,
     TORCHSCRIPT,
     PARITY,
 )
 UNHASHED = (PARITY, CARD)  # a report cannot hold its own hash, and a card may be edited by hand
 
+WEIGHTS_SHA256 = "weights_sha256"  # in the metadata of the int8 file: the weights it was made from
 STORED_AS = ("F32", "F16")
 EMBEDDING = "embedding.tokens.weight"  # the one tensor every model has, (vocab_size, d_model)
 
@@ -58,12 +58,16 @@ class Bundle:
     generation: GenerationConfig
 
     @classmethod
-    def open(cls, folder: Path | str) -> "Bundle":
-        """Open a folder strictly: every required file there, readable, and of one model."""
+    def open(cls, folder: Path | str, *, whole: bool = True) -> "Bundle":
+        """Open a folder strictly: every required file there, readable, and of one model.
+
+        One that is not `whole`, since it was pulled for one backend, may hold the weights in 8 bits alone.
+        """
         folder = Path(folder)
         if not folder.is_dir():
             raise BundleError(f"{folder} is not a folder; name a model folder such as checkpoints/translate.")
-        missing = [name for name in REQUIRED if not (folder / name).is_file()]
+        spared = {WEIGHTS} if not whole and (folder / WEIGHTS_INT8).is_file() else set()
+        missing = [name for name in REQUIRED if name not in spared and not (folder / name).is_file()]
         if missing:
             raise BundleError(f"{folder} lacks {', '.join(missing)}; restore the files or train the model again.")
         bundle = cls(folder, ModelConfig.load(folder / CONFIG), GenerationConfig.load(folder / GENERATION))
@@ -71,6 +75,30 @@ class Bundle:
         return bundle
 
     def _check(self) -> None:
+        if self.has(WEIGHTS):
+            self._check_weights()
+        vocabulary = self.config.vocab_size
+        if self.tokenizer.vocab_size != vocabulary:
+            raise BundleError(
+                f"{self.folder / TOKENIZER} has {self.tokenizer.vocab_size} tokens, but {CONFIG} says vocab_size "
+                f"{vocabulary}; use the tokenizer the model was trained with."
+            )
+        special = self.generation
+        ids = {"pad_id": special.pad_id, "bos_id": special.bos_id, "eos_id": special.eos_id}
+        ids |= {f"roles.{role}": token for role, token in special.roles.items()}
+        for name, token in ids.items():
+            if token not in self.tokenizer.special_ids:
+                raise BundleError(
+                    f"{self.folder / GENERATION}: {name} is {token}, which is no special token of {TOKENIZER}; "
+                    "use the file the model was trained with."
+                )
+        if special.max_source_tokens > self.config.max_length:
+            raise BundleError(
+                f"{self.folder / GENERATION}: max_source_tokens is {special.max_source_tokens}, above the model's "
+                f"max_length of {self.config.max_length}; lower it."
+            )
+
+    def _check_weights(self) -> None:
         vocabulary, width = self.config.vocab_size, self.config.d_model
         entry = self.index.tensors.get(EMBEDDING)
         if entry is None or entry.shape != (vocabulary, width):
@@ -91,25 +119,6 @@ class Bundle:
                     f"{self.folder / WEIGHTS}: {name} is stored as {tensor.dtype}, not as {' or '.join(STORED_AS)}; "
                     "restore the file."
                 )
-        if self.tokenizer.vocab_size != vocabulary:
-            raise BundleError(
-                f"{self.folder / TOKENIZER} has {self.tokenizer.vocab_size} tokens, but {CONFIG} says vocab_size "
-                f"{vocabulary}; use the tokenizer the model was trained with."
-            )
-        special = self.generation
-        ids = {"pad_id": special.pad_id, "bos_id": special.bos_id, "eos_id": special.eos_id}
-        ids |= {f"roles.{role}": token for role, token in special.roles.items()}
-        for name, token in ids.items():
-            if token not in self.tokenizer.special_ids:
-                raise BundleError(
-                    f"{self.folder / GENERATION}: {name} is {token}, which is no special token of {TOKENIZER}; "
-                    "use the file the model was trained with."
-                )
-        if special.max_source_tokens > self.config.max_length:
-            raise BundleError(
-                f"{self.folder / GENERATION}: max_source_tokens is {special.max_source_tokens}, above the model's "
-                f"max_length of {self.config.max_length}; lower it."
-            )
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

@@ -8,13 +8,12 @@ from tiny_transformer.backends.base import Backend
 from tiny_transformer.backends.gpu import has_nvidia_gpu
 from tiny_transformer.bundle import (
     ATTENTION_ONNX,
-    DECODER_INT8,
     DECODER_ONNX,
     ENCODER_INT8,
     ENCODER_ONNX,
+    INT8,
     REQUIRED,
     TORCHSCRIPT,
-    WEIGHTS_INT8,
     Bundle,
 )
 from tiny_transformer.errors import BackendError
@@ -107,7 +106,7 @@ def device_name(device: str) -> str:
 def files_read(bundle: Bundle, name: str) -> list[str]:
     """The files of the folder that a backend's user relies on: what a parity report must vouch for."""
     extra = [ATTENTION_ONNX, *graphs(name, bundle)] if name.startswith("onnx") else [TORCHSCRIPT]
-    return [*REQUIRED, *(file for file in extra if name != "eager" and bundle.has(file))]
+    return [file for file in (*REQUIRED, *(extra if name != "eager" else ())) if bundle.has(file)]
 
 
 def graphs(name: str, bundle: Bundle) -> list[str]:
@@ -115,7 +114,7 @@ def graphs(name: str, bundle: Bundle) -> list[str]:
     has_encoder = bundle.config.is_encoder_decoder
     if name == "onnx":
         return [ENCODER_ONNX, DECODER_ONNX] if has_encoder else [DECODER_ONNX]
-    return [ENCODER_INT8, DECODER_INT8, WEIGHTS_INT8] if has_encoder else [DECODER_INT8, WEIGHTS_INT8]
+    return [file for file in INT8 if has_encoder or file != ENCODER_INT8]
 
 
 def _obstacle(name: str, bundle: Bundle | None, device: str | None) -> str | None:

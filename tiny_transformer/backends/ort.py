@@ -19,21 +19,24 @@ from tiny_transformer.backends.graph_file import check_graph
 from tiny_transformer.bundle import (
     ATTENTION_ONNX,
     DECODER_INT8,
+    DECODER_INT8_BATCH,
     DECODER_ONNX,
     ENCODER_INT8,
     ENCODER_ONNX,
     WEIGHTS,
     WEIGHTS_INT8,
+    WEIGHTS_SHA256,
     Bundle,
     sha256,
 )
 from tiny_transformer.errors import BackendError, BundleError, InputError
-from tiny_transformer.weights import read_index
+from tiny_transformer.weights import WeightIndex, read_index
 
-WEIGHTS_SHA256 = "weights_sha256"  # in the metadata of the int8 file: the weights it was made from
 MAX_THREADS = 4
 MANY_ROWS = 8  # from here on a step is more arithmetic than reading
 BYTES_PER_THREAD = 10_000_000
+
+_NO_IDS = np.empty((0, 0), dtype=np.int64)
 
 
 @dataclass
@@ -47,8 +50,14 @@ class OrtState:
     # What the next run is bound to; None until a run, and after the number of rows has changed.
     session: Any = None
     binding: Any = None
-    ids: np.ndarray = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))  # B T
-    positions: np.ndarray = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))  # B T
+    ids: np.ndarray = field(default_factory=lambda: _NO_IDS)  # B T
+    positions: np.ndarray = field(default_factory=lambda: _NO_IDS)  # B T
+    logits: np.ndarray = field(default_factory=lambda: np.empty((0, 0, 0), dtype=np.float32))  # B T V
+
+    @property
+    def capacity(self) -> int:
+        """Places in the cache of each row."""
+        return next(iter(self.caches.values())).shape[2]
 
 
 class OrtBackend:
@@ -61,9 +70,11 @@ class OrtBackend:
         self._weights = WEIGHTS_INT8 if int8 else WEIGHTS
         self._encoder = ENCODER_INT8 if int8 else ENCODER_ONNX
         self._decoder = DECODER_INT8 if int8 else DECODER_ONNX
+        self._batch_decoder = DECODER_INT8_BATCH if int8 else DECODER_ONNX
         self._places = np.arange(self.config.max_length)
         self._threads = threads
-        self._bytes_per_step = read_per_step(bundle) * (1 if int8 else 4)
+        index = read_index(bundle.folder / WEIGHTS_INT8) if int8 else bundle.index
+        self._bytes_per_step = read_per_step(index, int8=int8)
         self._sessions: dict[tuple[str, int], Any] = {}
         self._opening: dict[tuple[str, int], threading.Lock] = {}
         part = ".decoder" if self.config.is_encoder_decoder else ""
@@ -113,6 +124,18 @@ class OrtBackend:
         state.sources, state.lengths = sources, state.lengths[rows]
         return state
 
+    def join(self, state: OrtState, other: OrtState) -> OrtState:
+        """The rows of both, `other`'s behind; both were started with the same capacity."""
+        n_first = state.lengths.size
+        used = int(max(state.lengths.max(), other.lengths.max()))
+        caches = self._empty_caches(n_first + other.lengths.size, state.capacity)
+        for name, buffer in caches.items():
+            buffer[:n_first, :, :used] = state.caches[name][:, :, :used]
+            buffer[n_first:, :, :used] = other.caches[name][:, :, :used]
+        sources = np.concatenate((state.sources, other.sources + state.sources.max() + 1))
+        memory = {name: _stacked(array, other.memory[name]) for name, array in state.memory.items()}
+        return OrtState(caches, memory, np.concatenate((state.lengths, other.lengths)), sources)
+
     def logits(self, target: Batch, source: Batch | None) -> np.ndarray:
         """Logits (B, T, V) of a whole target at once, from an empty past."""
         check_inputs(self.config, target, source)
@@ -124,6 +147,8 @@ class OrtBackend:
     def attention(self, target: Batch, source: Batch | None) -> AttentionArrays:
         """Every attention weight of one pass over the whole target; int8 graphs have the float model's."""
         check_inputs(self.config, target, source)
+        if not self._bundle.has(WEIGHTS):
+            raise BackendError("The model was pulled in 8 bits alone, which have no attention maps; load it on onnx.")
         session = self._session(ATTENTION_ONNX, WEIGHTS, self._threads or cores())
         if source is None:
             (decoder,) = session.run(["decoder_attentions"], {"input_ids": target.ids})
@@ -156,38 +181,36 @@ class OrtBackend:
 
     def _open_decoder_meanwhile(self, n_rows: int) -> None:
         """The first text waits for two sessions: open the decoder's while the encoder's is opened and run."""
-        threads = self._step_threads(n_rows)
-        if (self._decoder, threads) in self._sessions:
+        if (self._decoder_for(n_rows), self._step_threads(n_rows)) in self._sessions:
             return
 
         def work() -> None:
             with suppress(BackendError, BundleError):  # raised again where the session is wanted
-                self._session(self._decoder, self._weights, threads)
+                self._decoder_session(n_rows)
 
         threading.Thread(target=work, daemon=True).start()
 
     def _decode(self, ids: np.ndarray, state: OrtState) -> np.ndarray:
-        """Run new tokens (B, T) behind each row's length; logits B T V."""
-        n_rows, n_new = ids.shape
-        capacity = next(iter(state.caches.values())).shape[2]
+        """Run new tokens (B, T) behind each row's length; logits B T V, in the state's own buffer."""
+        n_new = ids.shape[1]
         needed = int(state.lengths.max()) + n_new
-        if 0 < capacity < needed:
-            raise InputError(f"The cache has {capacity} places and {needed} are needed; ask for more.")
+        if 0 < state.capacity < needed:
+            raise InputError(f"The cache has {state.capacity} places and {needed} are needed; ask for more.")
         if state.binding is None:
-            state.session = self._session(self._decoder, self._weights, self._step_threads(n_rows))
+            state.session = self._decoder_session(len(ids))
             state.binding = state.session.io_binding()
-            self._bind_buffers(state, in_place=capacity > 0)
-            state.ids = state.positions = np.empty((0, 0), dtype=np.int64)
+            self._bind_buffers(state, in_place=state.capacity > 0)
+            state.ids = _NO_IDS
         if state.ids.shape != ids.shape:
             state.ids, state.positions = (np.empty(ids.shape, dtype=np.int64) for _ in range(2))
+            state.logits = np.empty((*ids.shape, self.config.vocab_size), dtype=np.float32)
             _bind_input(state.binding, "input_ids", state.ids)
             _bind_input(state.binding, "position_ids", state.positions)
+            _bind_output(state.binding, "logits", state.logits)
         state.ids[:] = ids
         np.add(state.lengths[:, None], self._places[:n_new], out=state.positions)
-        logits = np.empty((n_rows, n_new, self.config.vocab_size), dtype=np.float32)
-        _bind_output(state.binding, "logits", logits)
         state.session.run_with_iobinding(state.binding)
-        return logits
+        return state.logits
 
     def _bind_buffers(self, state: OrtState, in_place: bool) -> None:
         """Past and present are one buffer: the graph writes the new places and copies nothing."""
@@ -210,6 +233,13 @@ class OrtBackend:
         worth = cores() if n_rows >= MANY_ROWS else self._bytes_per_step // BYTES_PER_THREAD
         return self._threads or max(1, min(cores(), worth))
 
+    def _decoder_for(self, n_rows: int) -> str:
+        """The graph whose kernels suit this many rows; what they compute is the same."""
+        return self._batch_decoder if n_rows >= MANY_ROWS else self._decoder
+
+    def _decoder_session(self, n_rows: int) -> Any:
+        return self._session(self._decoder_for(n_rows), self._weights, self._step_threads(n_rows))
+
     def _session(self, graph: str, weights: str, threads: int) -> Any:
         """The session of one graph, opened when it is first wanted."""
         with self._opening.setdefault((graph, threads), threading.Lock()):
@@ -223,18 +253,17 @@ class OrtBackend:
 def open_ort(bundle: Bundle, *, threads: int | None = None, int8: bool = False) -> OrtBackend:
     """The folder's graphs, checked; nothing is loaded before it is used."""
     check_threads(threads)
-    backend = OrtBackend(bundle, threads=threads, int8=int8)
     if int8:
         _check_int8(bundle)
-    return backend
+    return OrtBackend(bundle, threads=threads, int8=int8)
 
 
 def _check_int8(bundle: Bundle) -> None:
-    """The 8-bit weights must have been made from the folder's own."""
+    """The 8-bit weights must have been made from the folder's own, where these are there."""
     path = bundle.folder / WEIGHTS_INT8
     if not bundle.has(WEIGHTS_INT8):
         raise BackendError(f"{path} does not exist; make it with: python -m export all {bundle.folder}")
-    if read_index(path).metadata.get(WEIGHTS_SHA256) != sha256(bundle.folder / WEIGHTS):
+    if bundle.has(WEIGHTS) and read_index(path).metadata.get(WEIGHTS_SHA256) != sha256(bundle.folder / WEIGHTS):
         raise BackendError(
             f"{path} was made from another {WEIGHTS} than the one beside it; "
             f"make it again with: python -m export all {bundle.folder}"
@@ -267,10 +296,10 @@ def cores() -> int:
     return min(found, MAX_THREADS)
 
 
-def read_per_step(bundle: Bundle) -> int:
-    """How many weights the decoder reads for every new token."""
-    shapes = {name: entry.shape for name, entry in bundle.index.tensors.items()}
-    return sum(math.prod(shape) for name, shape in shapes.items() if name.startswith(("decoder.", "embedding.")))
+def read_per_step(index: WeightIndex, *, int8: bool) -> int:
+    """How many bytes of weights the decoder reads for every new token: as stored, or computed with in float32."""
+    read = [entry for name, entry in index.tensors.items() if name.startswith(("decoder.", "embedding."))]
+    return sum(entry.length if int8 else 4 * math.prod(entry.shape) for entry in read)
 
 
 def _bind_input(binding: Any, name: str, array: np.ndarray) -> None:
@@ -280,6 +309,19 @@ def _bind_input(binding: Any, name: str, array: np.ndarray) -> None:
 
 def _bind_output(binding: Any, name: str, array: np.ndarray) -> None:
     binding.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+
+
+def _stacked(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """The rows of two arrays over sources; the narrower one's are filled up with zeros."""
+    axis = 1 if first.ndim == 2 else 2  # B S, or B H S K
+    width = max(first.shape[axis], second.shape[axis])
+    return np.concatenate([_widened(array, axis, width) for array in (first, second)])
+
+
+def _widened(array: np.ndarray, axis: int, width: int) -> np.ndarray:
+    space = [(0, 0)] * array.ndim
+    space[axis] = (0, width - array.shape[axis])
+    return np.pad(array, space)
 
 
 def _moved(buffer: np.ndarray, rows: np.ndarray, used: int) -> np.ndarray:

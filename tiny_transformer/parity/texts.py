@@ -45,7 +45,9 @@ def text_results(
     return results
 
 
-def _generate(bundle: Bundle, backend: Backend, examples: Sequence[Example], num_beams: int) -> list[Generated]:
+def _generate(
+    bundle: Bundle, backend: Backend, examples: Sequence[Example], num_beams: int, at_once: int = BATCH
+) -> list[Generated]:
     special = bundle.generation
     options = GenerationOptions(
         max_new_tokens=min(MAX_NEW_TOKENS, special.max_new_tokens),
@@ -54,8 +56,8 @@ def _generate(bundle: Bundle, backend: Backend, examples: Sequence[Example], num
         repetition_penalty=special.repetition_penalty,
     )
     found: list[Generated] = []
-    for start in range(0, len(examples), BATCH):
-        prompts = [example.prompt for example in examples[start : start + BATCH]]
+    for start in range(0, len(examples), at_once):
+        prompts = [example.prompt for example in examples[start : start + at_once]]
         sources = [p.source for p in prompts if p.source is not None]
         found += generate_ids(
             backend,
@@ -157,11 +159,15 @@ def _task(bundle: Bundle, reference: Backend, candidate: Backend, examples: Sequ
     references = [example.reference or "" for example in examples]
     chat = bundle.generation.task == "chat"
     unit, allowed = ("accuracy", MAX_ACCURACY_LOSS) if chat else ("BLEU", MAX_BLEU_LOSS)
-    figures = []
-    for backend in (reference, candidate):
-        texts = [bundle.tokenizer.decode(g.ids) for g in _generate(bundle, backend, examples, 1)]
-        figures.append(accuracy(texts, references) if chat else bleu(texts, references).value)
-    loss = figures[0] - figures[1]
+
+    def figure(backend: Backend, at_once: int) -> float:
+        texts = [bundle.tokenizer.decode(g.ids) for g in _generate(bundle, backend, examples, 1, at_once)]
+        return accuracy(texts, references) if chat else bleu(texts, references).value
+
+    expected = figure(reference, BATCH)
+    # Other kernels may run for a batch than for a single text: the worse of the two counts.
+    found = min(figure(candidate, at_once) for at_once in (BATCH, 1))
+    loss = expected - found
     return CaseResult(
         candidate=candidate.name,
         kind="task",
@@ -169,5 +175,5 @@ def _task(bundle: Bundle, reference: Backend, candidate: Backend, examples: Sequ
         passed=loss <= allowed,
         max_absolute=finite(max(loss, 0.0)),
         tolerance=allowed,
-        detail=f"{figures[1]:.2f} {unit} against {figures[0]:.2f}",
+        detail=f"{found:.2f} {unit} against {expected:.2f}",
     )
