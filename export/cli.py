@@ -12,6 +12,7 @@ COMMANDS = {
     "int8": "quantize",
     "all": "everything",
     "verify": "verify",
+    "card": "card",
     "push": "push",
 }
 

@@ -235,11 +235,24 @@ class Remote:
 
     def hardware(self) -> str:
         """What a Space was asked to run on."""
-        return str(self._call(lambda: self.api.get_space_runtime(self.repo_id)).requested_hardware)
+        return str(self._call(lambda: self.api.get_space_runtime(self.repo_id)).requested_hardware or "")
 
     def request_hardware(self, name: str) -> None:
         """Move a Space to other hardware."""
         self._call(lambda: self.api.request_space_hardware(self.repo_id, name))
+
+    def variables(self) -> dict[str, str]:
+        """A Space's own environment variables, which everybody may read."""
+        found = self._call(lambda: self.api.get_space_variables(self.repo_id))
+        return {name: str(variable.value) for name, variable in found.items()}
+
+    def set_variable(self, name: str, value: str) -> None:
+        """Set one of them."""
+        self._call(lambda: self.api.add_space_variable(self.repo_id, name, value))
+
+    def set_secret(self, name: str, value: str) -> None:
+        """Set a variable that only the Space itself can read."""
+        self._call(lambda: self.api.add_space_secret(self.repo_id, name, value))
 
     def _call(self, action: Callable[[], Any]) -> Any:
         return call(action, about=self.about)

@@ -7,6 +7,7 @@ from tiny_transformer import atomic
 from tiny_transformer.bundle import CARD, EVALUATION, WEIGHTS, Bundle
 from tiny_transformer.parity.report import ParityReport
 
+from .card_examples import as_dialogue, examples, has_examples
 from .card_metadata import METRICS, as_yaml, front_matter
 from .card_usage import bare_onnx, example_text
 from .training_facts import TrainingFacts, training_facts
@@ -23,6 +24,7 @@ def model_card(bundle: Bundle, report: ParityReport, repo_id: str, *, licence: s
     sections = [
         f"# {name}\n\n{_what(bundle)}",
         f"{START}\n{by_hand or _INVITATION}\n{END}",
+        _examples(bundle),
         _usage(bundle, repo_id),
         _results(facts),
         _parity(report),
@@ -82,6 +84,17 @@ def _usage(bundle: Bundle, repo_id: str) -> str:
         "As a page in the browser, from a checkout of Tiny Transformer:\n\n"
         f"```bash\npython app.py --model {repo_id}\n```"
     )
+
+
+def _examples(bundle: Bundle) -> str:
+    if not has_examples(bundle):
+        return ""
+    found = examples(bundle)
+    head = "## Examples\n\nWhat the model says to sentences made up for this card, greedily, good or bad:\n\n"
+    if bundle.generation.task == "translate":
+        return head + _table(("text", "translation"), [(turn.said, turn.answer) for (turn,) in found])
+    blocks = [as_dialogue(turns).replace("```", "") for turns in found]  # a fence would end the block
+    return head + "\n\n".join(f"```text\n{block}\n```" for block in blocks)
 
 
 def _results(facts: TrainingFacts) -> str:

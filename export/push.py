@@ -1,6 +1,7 @@
 """`push`: publish a verified model folder on the Hugging Face Hub, and a Space for it."""
 
 import argparse
+import os
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -26,6 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--license", metavar="ID", default="", help="of the weights, such as apache-2.0, for the card")
     parser.add_argument("--space", metavar="USER/NAME", help="also publish a Gradio Space that serves the model")
     parser.add_argument("--space-hardware", metavar="NAME", default="", help="such as t4-small or zero-a10g")
+    parser.add_argument(
+        "--space-token",
+        metavar="VARIABLE",
+        default="",
+        help="environment variable with a read token, which becomes the secret of a private model's Space",
+    )
     parser.add_argument("--dry-run", action="store_true", help="print files, sizes, hashes and card; no network")
 
 
@@ -46,6 +53,7 @@ def wanted_from(options: argparse.Namespace) -> "Wanted":
         licence=options.license,
         space=options.space or "",
         space_hardware=options.space_hardware,
+        space_token=options.space_token,
         dry_run=options.dry_run,
     )
 
@@ -63,6 +71,7 @@ class Wanted:
     licence: str = ""
     space: str = ""
     space_hardware: str = ""
+    space_token: str = ""  # the name of an environment variable, never the token itself
     dry_run: bool = False
     checkout: Path = Path(__file__).resolve().parent.parent  # where a Space's page and library come from
 
@@ -80,8 +89,11 @@ class Wanted:
             raise InputError("The Hub takes pull requests for main alone; leave out --revision or --create-pr.")
         if self.create_pr and self.space:
             raise InputError("A Space serves what is published; merge the pull request first, then push with --space.")
-        if self.space_hardware and not self.space:
-            raise InputError("--space-hardware is for a Space; name it with --space USER/NAME.")
+        for option, value in (("hardware", self.space_hardware), ("token", self.space_token)):
+            if value and not self.space:
+                raise InputError(f"--space-{option} is for a Space; name it with --space USER/NAME.")
+        if self.space_token and not os.environ.get(self.space_token):
+            raise InputError(f"--space-token names the variable {self.space_token}, which is not set; set it first.")
         if self.space:
             check_checkout(self.checkout)
 
@@ -121,7 +133,7 @@ def _publish(wanted: Wanted, stage: "Staged") -> None:
 
     api = open_client()
     remote = Remote(api, wanted.repo_id, branch=wanted.revision)
-    private = _prepare(wanted, remote)
+    visibility = _prepare(wanted, remote)
     head = remote.head()
     remote.refuse_strangers(head, "generation.json", "a model of this project")
     published = _published_card(remote, head)
@@ -141,24 +153,26 @@ def _publish(wanted: Wanted, stage: "Staged") -> None:
     print(f"tag {tag}", file=sys.stderr)
     print(remote.address)
     if wanted.space:
-        _publish_space(wanted, remote, pinned, private=private)
+        _publish_space(wanted, remote, pinned, visibility)
 
 
-def _prepare(wanted: Wanted, remote: "Remote") -> bool:
-    """A token that works, and a repo to write to; whether that is private."""
+def _prepare(wanted: Wanted, remote: "Remote") -> str:
+    """A token that works, and a repo to write to; who may read that: public, gated or private."""
     from tiny_transformer.errors import HubError
     from tiny_transformer.hub_calls import call
 
     call(lambda: remote.api.whoami(), about=wanted.repo_id)
     info = remote.info()
-    if info is None:
-        remote.create(private=wanted.private)
-        return wanted.private
-    if wanted.private and not info.private:
+    if info is not None and wanted.private and not info.private:
         raise HubError(
             f"{wanted.repo_id} exists and is public; make it private in its settings, or leave out --private."
         )
-    return bool(info.private)
+    private, gated = (wanted.private, False) if info is None else (info.private, info.gated)
+    if wanted.space_token and not (private or gated):
+        raise HubError(f"{wanted.repo_id} is public, so its Space needs no token; leave out --space-token.")
+    if info is None:
+        remote.create(private=wanted.private)
+    return "private" if private else "gated" if gated else "public"
 
 
 def _published_card(remote: "Remote", head: str) -> str:
@@ -199,25 +213,45 @@ def _show_plan(remote: "Remote", files: Mapping[str, "LocalFile"], changes: "Cha
         print(f"  {'removed':8} {'':>12}  {'':12}  {name}", file=sys.stderr)
 
 
-def _publish_space(wanted: Wanted, model: "Remote", pinned: str, *, private: bool) -> None:
+def _publish_space(wanted: Wanted, model: "Remote", pinned: str, visibility: str) -> None:
     from tiny_transformer.errors import HubError
 
     from .hub import Remote
     from .space import explained, publish_space, stage_space
 
     space = Remote(model.api, wanted.space, kind="space")
+    token = os.environ[wanted.space_token] if wanted.space_token else ""
     with tempfile.TemporaryDirectory(prefix="tiny-transformer-push-") as temporary:
-        folder = Path(temporary) / "space"
-        endpoint = str(model.api.endpoint)
-        hardware, root = wanted.space_hardware, wanted.checkout
-        stage_space(folder, wanted.space, wanted.repo_id, pinned, endpoint=endpoint, hardware=hardware, root=root)
-        message = f"Serve {wanted.repo_id} at {pinned[:12]}"
+        folder, endpoint = Path(temporary) / "space", str(model.api.endpoint)
         try:
-            outcome = publish_space(space, folder, private=private, hardware=hardware, message=message)
+            # A Space that is there keeps its hardware unless told otherwise, and its files must fit that.
+            hardware = wanted.space_hardware or (space.hardware() if space.info() else "")
+            stage_space(
+                folder,
+                wanted.space,
+                wanted.repo_id,
+                pinned,
+                endpoint=endpoint,
+                hardware=hardware,
+                root=wanted.checkout,
+            )
+            done = publish_space(
+                space,
+                folder,
+                model=f"{wanted.repo_id}@{pinned}",
+                private=visibility == "private",
+                hardware=wanted.space_hardware,
+                token=token,
+                message=f"Serve {wanted.repo_id} at {pinned[:12]}",
+            )
         except HubError as error:
-            raise explained(error, model.address) from None
-    done = f"commit {outcome.commit}" if outcome.changed else "it already serves this revision; nothing to commit"
-    print(f"Space {wanted.space}: {done}", file=sys.stderr)
-    if private:
-        print("the model is private: give the Space a read token of its own as its secret HF_TOKEN", file=sys.stderr)
+            raise explained(error, model.address, token) from None
+    said = "; ".join(done) or "it already serves this revision; nothing to commit"
+    print(f"Space {wanted.space}: {said}", file=sys.stderr)
+    if visibility != "public" and not token:
+        print(
+            f"the model is {visibility}: give the Space a read token of its own as its secret HF_TOKEN, in its "
+            "settings or with --space-token",
+            file=sys.stderr,
+        )
     print(space.address)

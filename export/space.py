@@ -1,16 +1,21 @@
 """A Gradio Space that serves one model of the Hub, at one revision, with this project's page."""
 
+import json
 import shutil
 from pathlib import Path
 
 from tiny_transformer.errors import ExportError, HubError
 
 from .card_metadata import as_yaml
-from .hub import Outcome, Remote, local_files
+from .hub import Remote, local_files
 
 PYTHON = "3.12"  # a Space's default is too old for ONNX Runtime
 APP, STARTER, LIBRARY, REQUIREMENTS, CARD = "app.py", "space.py", "tiny_transformer", "requirements.txt", "README.md"
 SIGN = f"{LIBRARY}/__init__.py"  # a Space with this file is of our making
+MODEL_VARIABLE, TOKEN_SECRET = "TINY_TRANSFORMER_MODEL", "HF_TOKEN"
+# ZeroGPU lends a GPU to a few versions of torch alone and brings its own client: both are the platform's to choose.
+ZERO_GPU, BROUGHT_BY_ZERO_GPU = "zero-", ("torch", "spaces")
+_ZERO_GPU_SECONDS = 10  # for an answer: visitors have minutes a day, and what is asked for counts
 _LEAVE_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", "export")
 
 _START = '''"""Serve one model, at the revision it was published with."""
@@ -18,7 +23,8 @@ _START = '''"""Serve one model, at the revision it was published with."""
 import os
 import runpy
 
-os.environ.setdefault("TINY_TRANSFORMER_MODEL", "{model}@{revision}")
+for name, value in {variables}.items():
+    os.environ.setdefault(name, value)
 runpy.run_path("app.py", run_name="__main__")
 '''
 
@@ -40,11 +46,8 @@ def stage_space(
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(root / APP, folder / APP)
     shutil.copytree(root / LIBRARY, folder / LIBRARY, ignore=_LEAVE_OUT)
-    (folder / STARTER).write_text(_START.format(model=model, revision=revision), encoding="utf-8")
-    # On a Space gradio comes from sdk_version, and torch would be 600 MB that a CPU has no use for.
-    left_out = {"gradio"} if on_gpu(hardware) else {"gradio", "torch"}
-    lines = [f"{package}=={version}\n" for package, version in pins.items() if package not in left_out]
-    (folder / REQUIREMENTS).write_text("".join(lines), encoding="utf-8")
+    (folder / STARTER).write_text(_starter(model, revision, hardware), encoding="utf-8")
+    (folder / REQUIREMENTS).write_text("".join(f"{line}\n" for line in _wanted(pins, hardware)), encoding="utf-8")
     metadata = {
         "title": name.rsplit("/", 1)[-1],
         "emoji": "🔬",
@@ -56,6 +59,7 @@ def stage_space(
         "app_file": STARTER,
         "models": [model],
         "license": "apache-2.0",
+        **({"suggested_hardware": hardware} if on_gpu(hardware) else {}),  # for those who duplicate the Space
     }
     text = _TEXT.format(name=metadata["title"], model=model, revision=revision, endpoint=endpoint)
     (folder / CARD).write_text(as_yaml(metadata) + text, encoding="utf-8")
@@ -73,32 +77,61 @@ def on_gpu(hardware: str) -> bool:
     return bool(hardware) and not hardware.startswith("cpu-")
 
 
-def publish_space(remote: Remote, folder: Path, *, private: bool, hardware: str, message: str) -> Outcome:
-    """Create the Space if need be, bring it up to date in one commit, and ask for its hardware."""
+def publish_space(
+    remote: Remote, folder: Path, *, model: str, private: bool, hardware: str, token: str, message: str
+) -> list[str]:
+    """Create the Space if need be, bring it up to date in one commit, and see that it serves just this model.
+
+    Gives back what was done, in words; nothing for a Space that was as it should be.
+    """
     existed = remote.info() is not None
+    secrets = {"space_secrets": [{"key": TOKEN_SECRET, "value": token}]} if token else {}
     if not existed:
         wanted = {"space_hardware": hardware} if hardware else {}
-        remote.create(space_sdk="gradio", private=private, **wanted)
+        remote.create(space_sdk="gradio", private=private, **wanted, **secrets)
     head = remote.head()
     remote.refuse_strangers(head, SIGN, "a Space of this project")
+    done = [f"its secret {TOKEN_SECRET} is set"] if token else []
+    if existed and token:
+        remote.set_secret(TOKEN_SECRET, token)
     files = local_files(folder)
     changes = remote.compare(files, head, _ours)
-    outcome = Outcome(head, False) if changes.none else remote.publish(files, head, changes, message)
+    if not changes.none:
+        done.append(f"commit {remote.publish(files, head, changes, message).commit}")
     if existed and hardware and remote.hardware() != hardware:
         remote.request_hardware(hardware)
-        outcome = Outcome(outcome.commit, True)
-    return outcome
+        done.append(f"hardware {hardware}")
+    other = remote.variables().get(MODEL_VARIABLE, model)
+    if other != model:  # set by hand once: it would win over what was just published
+        remote.set_variable(MODEL_VARIABLE, model)
+        done.append(f"its variable {MODEL_VARIABLE} named {other} and now names {model}")
+    return done
 
 
-def explained(error: HubError, model_address: str) -> HubError:
+def explained(error: HubError, model_address: str, token: str) -> HubError:
     """Why there is no Space, and that the model is there all the same."""
-    reason = str(error)
+    reason = str(error).replace(token, "***") if token else str(error)
     if error.status == 402:
         reason = (
             "the Hub wants a paid plan for a Gradio Space on free hardware, or billing for other hardware (402); "
             "see https://huggingface.co/pricing, then run the same command again."
         )
     return HubError(f"The model is published at {model_address}, but its Space is not: {reason}", status=error.status)
+
+
+def _starter(model: str, revision: str, hardware: str) -> str:
+    """The Space's first file; the Space's own variables win over what it says."""
+    limits = {"TINY_TRANSFORMER_MAX_SECONDS": str(_ZERO_GPU_SECONDS)} if hardware.startswith(ZERO_GPU) else {}
+    return _START.format(variables=json.dumps({MODEL_VARIABLE: f"{model}@{revision}", **limits}))
+
+
+def _wanted(pins: dict[str, str], hardware: str) -> list[str]:
+    """The lines of a Space's requirements."""
+    # Gradio comes from sdk_version, and torch would be 600 MB that a CPU has no use for.
+    left_out = {"gradio"} if on_gpu(hardware) else {"gradio", "torch"}
+    brought = BROUGHT_BY_ZERO_GPU if hardware.startswith(ZERO_GPU) else ()
+    pinned = [f"{package}=={version}" for package, version in pins.items() if package not in {*left_out, *brought}]
+    return [*pinned, *brought]
 
 
 def _ours(path: str) -> bool:

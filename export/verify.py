@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,8 +12,9 @@ EXAMPLE = "python -m export verify checkpoints/translate --json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The folder, and how to print."""
-    parser.add_argument("bundle", metavar="BUNDLE", type=Path, help="a model folder with its exports")
+    """The model, and how to print."""
+    parser.add_argument("bundle", metavar="BUNDLE", help="a model folder with its exports, or USER/NAME[@REVISION]")
+    parser.add_argument("--trust-code", action="store_true", help="of a model on the Hub, its TorchScript archive too")
     parser.add_argument("--device", help="cuda: compare eager on the GPU with the ONNX graphs instead")
     parser.add_argument("--json", action="store_true", help="print the report for programs")
 
@@ -22,8 +22,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Print the report; a failed one ends the command with exit code 1. Nothing is written."""
     from tiny_transformer.bundle import Bundle
+    from tiny_transformer.text_model import resolve
 
-    report = verified(Bundle.open(options.bundle), options.device)
+    folder = resolve(options.bundle, whole=True, trust_code=options.trust_code)
+    report = verified(Bundle.open(folder), options.device)
     sys.stdout.write(report.to_json() if options.json else table(report))
     report.raise_if_failed()
 

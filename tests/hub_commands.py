@@ -31,6 +31,12 @@ def with_graphs(bundle: Bundle) -> Bundle:
     return bundle
 
 
+def downloaded(hub: HubServer) -> set[str]:
+    """What was sent: the names of small files, and the addresses of large ones."""
+    small = {seen.path.rsplit("/", 1)[-1] for seen in hub.requests("^GET /ada/model/resolve/")}
+    return small | {seen.path for seen in hub.requests("^GET /objects/")}
+
+
 class Client:
     """Runs commands as a user of the Hub on loopback, with a home of its own."""
 
@@ -41,18 +47,18 @@ class Client:
 
     def push(self, folder: Path, *options: str, repo: str = MODEL, token: str | None = WRITER, **env: str) -> Finished:
         """`push FOLDER REPO OPTIONS`, with the stand-in for parity."""
-        return self.run(self._driver("push", folder, repo, *options), self.environment(token, **env))
+        return self.run(self.driver("push", folder, repo, *options), self.environment(token, **env))
 
     def pull(
         self, *, repo: str = MODEL, token: str | None = READER, env: dict[str, str] | None = None, **options: Any
     ) -> Finished:
         """`pull(REPO, **options)`; the folder on stdout."""
-        return self.run(self._driver("pull", repo, json.dumps(options)), self.environment(token, **(env or {})))
+        return self.run(self.driver("pull", repo, json.dumps(options)), self.environment(token, **(env or {})))
 
     def killed(self, folder: Path, fault: Fault, *options: str) -> None:
         """A push that is killed with SIGKILL once it has reached a held request."""
         process = subprocess.Popen(
-            self._driver("push", folder, MODEL, *options),
+            self.driver("push", folder, MODEL, *options),
             env=self.environment(),
             cwd=ROOT,
             stdout=subprocess.DEVNULL,
@@ -78,5 +84,6 @@ class Client:
         )
         return Finished(done.returncode, done.stdout, done.stderr)
 
-    def _driver(self, *arguments: str | Path) -> list[str]:
+    def driver(self, *arguments: str | Path) -> list[str]:
+        """The command line of a push or pull."""
         return [sys.executable, str(ROOT / "tests" / "hub_driver.py"), *map(str, arguments)]

@@ -3,11 +3,27 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
-from hub_commands import Client, with_graphs
-from hub_server import HubServer
+from hub_commands import MODEL, Client, stand_in_report, with_graphs
+from hub_server import HubServer, Repo
 
-from tiny_transformer.bundle import Bundle
+from tiny_transformer.bundle import (
+    ATTENTION_ONNX,
+    CARD,
+    DECODER_INT8,
+    DECODER_INT8_BATCH,
+    ENCODER_INT8,
+    EVALUATION,
+    TORCHSCRIPT,
+    WEIGHTS,
+    WEIGHTS_INT8,
+    WEIGHTS_SHA256,
+    Bundle,
+    sha256,
+)
+from tiny_transformer.parity.report import write_report
+from tiny_transformer.weights import write_weights
 
 
 @pytest.fixture
@@ -21,6 +37,18 @@ def hub() -> Iterator[HubServer]:
 def model(make_bundle: Callable[..., Bundle]) -> Bundle:
     """A folder that is ready to be pushed, in a blink."""
     return with_graphs(make_bundle())
+
+
+@pytest.fixture
+def repo(hub: HubServer, model: Bundle) -> Repo:
+    """A published model with everything a repo can hold."""
+    for name in (ATTENTION_ONNX, ENCODER_INT8, DECODER_INT8, DECODER_INT8_BATCH, TORCHSCRIPT, EVALUATION):
+        (model.folder / name).write_bytes(f"stands for {name}".encode())
+    origin = {WEIGHTS_SHA256: sha256(model.folder / WEIGHTS)}
+    write_weights(model.folder / WEIGHTS_INT8, {"weight": np.zeros(8, dtype=np.float32)}, origin)
+    write_report(model, stand_in_report(model))
+    (model.folder / CARD).write_text("---\n---\n# A card\n")
+    return hub.create(MODEL, files={name: (model.folder / name).read_bytes() for name in model.files()})
 
 
 @pytest.fixture

@@ -39,6 +39,8 @@ def _create(h: Handler) -> Any:
         raise Refused(409, message="You already created this repo")
     repo = h.hub.create(name, kind, private=wanted.get("visibility") == "private")
     repo.hardware = wanted.get("hardware", "cpu-basic" if kind == "space" else None)
+    for place, given in ((repo.variables, "variables"), (repo.secrets, "secrets")):
+        place.update({entry["key"]: entry["value"] for entry in wanted.get(given, ())})
     return _ok({"url": f"{h.hub.endpoint}/{'spaces/' if kind == 'space' else ''}{name}"})
 
 
@@ -53,7 +55,8 @@ def _info(h: Handler, kind: str, name: str, revision: str = "main") -> Any:
     repo = h.repo(kind, name)
     oid = h.commit(repo, revision)
     siblings = [{"rfilename": path} for path in repo.commits[oid]]
-    return _ok({"id": name, "sha": oid, "private": repo.private, "siblings": siblings, "tags": []})
+    gated = "auto" if repo.gated else False
+    return _ok({"id": name, "sha": oid, "private": repo.private, "gated": gated, "siblings": siblings, "tags": []})
 
 
 def _tree(h: Handler, kind: str, name: str, revision: str) -> Any:
@@ -251,6 +254,20 @@ def _hardware(h: Handler, name: str) -> Any:
     return _runtime(h, name)
 
 
+def _variables(h: Handler, name: str) -> Any:
+    variables = h.repo("space", name).variables
+    if h.command == "POST":
+        h.writer(name)
+        variables[h.json()["key"]] = h.json()["value"]
+    return _ok({key: {"value": value} for key, value in variables.items()})
+
+
+def _secret(h: Handler, name: str) -> Any:
+    h.writer(name)
+    h.repo("space", name).secrets[h.json()["key"]] = h.json()["value"]
+    return _ok({})  # a secret is never told again
+
+
 _ID = r"(?P<name>[^/]+/[^/]+)"
 _API = rf"/api/(?P<kind>models|spaces)/{_ID}"
 HUB: list[tuple[str, Callable[..., Any]]] = [
@@ -259,6 +276,8 @@ HUB: list[tuple[str, Callable[..., Any]]] = [
     (r"POST /api/validate-yaml", _validate_yaml),
     (rf"GET /api/spaces/{_ID}/runtime", _runtime),
     (rf"POST /api/spaces/{_ID}/hardware", _hardware),
+    (rf"(GET|POST) /api/spaces/{_ID}/variables", _variables),
+    (rf"POST /api/spaces/{_ID}/secrets", _secret),
     (rf"GET {_API}", _info),
     (rf"GET {_API}/revision/(?P<revision>.+)", _info),
     (rf"GET {_API}/tree/(?P<revision>.+)", _tree),

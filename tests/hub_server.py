@@ -36,6 +36,8 @@ class Repo:
     tags: dict[str, str] = field(default_factory=dict)
     pull_requests: dict[str, str] = field(default_factory=dict)
     hardware: str | None = None
+    variables: dict[str, str] = field(default_factory=dict)
+    secrets: dict[str, str] = field(default_factory=dict)
     messages: list[str] = field(default_factory=list)
 
     def add(self, branch: str, files: Files, message: str) -> str:

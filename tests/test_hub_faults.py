@@ -24,6 +24,14 @@ ENDPOINTS = (
     "GET /api/models/.*/refs",
     "POST /api/models/.*/tag/",
 )
+LONGER_WAYS = (  # a branch of its own, files in parts, checked uploads, a card that is there
+    "POST /api/models/.*/branch/",
+    "HEAD /ada/model/resolve/",
+    "GET /ada/model/resolve/",
+    "PUT /objects/.*part=2",
+    "POST /complete/",
+    "POST /verify/",
+)
 OLD = {"generation.json": b"{}", "model.safetensors": b"old weights"}
 
 
@@ -49,6 +57,16 @@ def test_each_endpoint_may_be_down_once(hub: HubServer, client: Client, model: B
     assert [fault.match for fault in faults if fault.times] == []
     assert published(hub, model)
     assert len(hub.repos["model", MODEL].commits) == 2
+
+
+def test_each_endpoint_of_the_longer_ways_may_be_down_once(hub: HubServer, client: Client, model: Bundle) -> None:
+    hub.create(MODEL, files={CARD: b"---\n---\n# Theirs\n"})
+    hub.multipart_over, hub.verify_uploads = 4096, True
+    faults = [hub.fail(endpoint) for endpoint in LONGER_WAYS]
+    done = client.push(model.folder, "--revision", "next")
+    assert done.code == 0, done.err
+    assert [fault.match for fault in faults if fault.times] == []
+    assert hub.files(MODEL, revision="next")[WEIGHTS] == (model.folder / WEIGHTS).read_bytes()
 
 
 def test_an_answer_that_is_no_json_is_a_busy_server_too(hub: HubServer, client: Client, model: Bundle) -> None:

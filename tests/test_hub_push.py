@@ -1,17 +1,26 @@
 """Pushing over real HTTP: one commit, nothing twice, nothing unproven, nothing that was not asked for."""
 
+import os
+import re
+import subprocess
+import termios
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import ROOT
 from hub_commands import MODEL, SPACE, Client, with_graphs
+from hub_driver import stand_in_report
 from hub_server import HubServer
 
 from export.model_card import END, START
 from export.push import Wanted, push
+from export.staging import staged
 from tiny_transformer.bundle import CARD, DECODER_ONNX, PARITY, TORCHSCRIPT, WEIGHTS, Bundle
 from tiny_transformer.errors import TinyTransformerError
+from tiny_transformer.parity.report import ParityReport
 
 
 def folder_files(folder: Path) -> dict[str, bytes]:
@@ -44,6 +53,20 @@ def test_a_push_is_one_commit_of_the_folder_and_a_card_and_a_second_one_changes_
     assert "already holds exactly these files" in again.err
     assert len(repo.commits) == 2
     assert len(hub.requests("POST .*/(commit|tag)/")) == 2  # those of the first push
+
+
+def test_parity_is_proved_on_the_copy_that_is_sent_whatever_happens_to_the_folder(model: Bundle) -> None:
+    before = model.hashes()
+    looked_at: list[Path] = []
+
+    def verify(copy: Bundle) -> ParityReport:
+        looked_at.append(copy.folder)
+        (model.folder / WEIGHTS).write_bytes(b"another training run has just ended")
+        return stand_in_report(copy)
+
+    with staged(model.folder, verify) as stage:
+        assert looked_at == [stage.bundle.folder] != [model.folder]
+        assert stage.bundle.hashes() == stage.report.files == before
 
 
 def test_the_plan_names_every_file_and_what_happens_to_it(hub: HubServer, client: Client, model: Bundle) -> None:
@@ -85,6 +108,7 @@ def test_a_dry_run_prints_files_hashes_and_card_and_needs_no_network(
     lines = done.out.splitlines()
     listed = {line.split()[-1]: line.split()[0] for line in lines[: lines.index("")]}
     assert {**listed, CARD: "", PARITY: ""} == {**model.hashes(), CARD: "", PARITY: ""}
+    assert all(f"{(model.folder / name).stat().st_size:,}" in done.out for name in model.files())
     assert "library_name: tiny-transformer" in done.out
     assert hub.seen == []
 
@@ -184,49 +208,14 @@ def test_a_repo_with_something_else_in_it_is_left_alone(hub: HubServer, client: 
     assert hub.files(MODEL) == {"pytorch_model.bin": b"another model"}
 
 
-def test_a_space_serves_the_tagged_commit_and_is_not_made_twice(hub: HubServer, client: Client, model: Bundle) -> None:
-    done = client.push(model.folder, "--space", SPACE)
-    assert done.code == 0, done.err
-    assert done.out.splitlines() == [f"{hub.endpoint}/{MODEL}", f"{hub.endpoint}/spaces/{SPACE}"]
-    commit = hub.repos["model", MODEL].branches["main"]
-    space = hub.files(SPACE, "space")
-    assert f"{MODEL}@{commit}" in space["space.py"].decode()
-    # A new card moves the branch; the Space stays with the commit that was verified and tagged.
-    (model.folder / CARD).write_text(by_hand("News."), encoding="utf-8")
-    again = client.push(model.folder, "--space", SPACE)
-    assert again.code == 0, again.err
-    assert hub.repos["model", MODEL].branches["main"] != commit
-    assert len(hub.repos["space", SPACE].commits) == 2
-    assert "nothing to commit" in again.err
-
-
-def test_hardware_is_asked_for_at_creation_and_when_it_changes(hub: HubServer, client: Client, model: Bundle) -> None:
-    client.push(model.folder, "--space", SPACE)
-    assert hub.repos["space", SPACE].hardware == "cpu-basic"
-    assert "torch" not in hub.files(SPACE, "space")["requirements.txt"].decode()
-    done = client.push(model.folder, "--space", SPACE, "--space-hardware", "t4-small")
-    assert done.code == 0, done.err
-    assert hub.repos["space", SPACE].hardware == "t4-small"
-    assert "torch==" in hub.files(SPACE, "space")["requirements.txt"].decode()
-
-
-def test_a_space_of_somebody_else_is_left_alone_and_the_model_stands(
-    hub: HubServer, client: Client, model: Bundle
-) -> None:
-    hub.create(SPACE, "space", files={"app.py": b"another page"})
-    done = client.push(model.folder, "--space", SPACE)
-    assert done.code == 2
-    assert f"The model is published at {hub.endpoint}/{MODEL}, but its Space is not" in done.err
-    assert hub.files(SPACE, "space") == {"app.py": b"another page"}
-    assert WEIGHTS in hub.files(MODEL)
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"create_pr": True, "revision": "next"}, "for main alone"),
         ({"create_pr": True, "space": SPACE}, "merge the pull request first"),
         ({"space_hardware": "t4-small"}, "--space USER/NAME"),
+        ({"space_token": "SPACE_TOKEN"}, "--space USER/NAME"),
+        ({"space": SPACE, "space_token": "SPACE_TOKEN"}, "SPACE_TOKEN, which is not set"),
         ({"space": "page"}, "USER/NAME"),
         ({"repo_id": "ada/model@main"}, "USER/NAME"),
         ({"space": SPACE, "checkout": Path("/nowhere")}, "checkout of the project"),
@@ -236,6 +225,39 @@ def test_what_cannot_be_is_refused_before_any_work(tmp_path: Path, options: dict
     wanted = replace(Wanted(folder=tmp_path, repo_id=MODEL), **options)
     with pytest.raises(TinyTransformerError, match=words):
         push(wanted)
+
+
+def test_a_card_that_the_hub_refuses_is_said_and_nothing_is_committed(
+    hub: HubServer, client: Client, model: Bundle
+) -> None:
+    hub.create(MODEL)
+    hub.fail("POST /api/validate-yaml", status=400, body=b'{"errors": [{"message": "no such language"}]}')
+    done = client.push(model.folder)
+    assert done.code == 2
+    assert "The Hub refuses ada/model" in done.err
+    assert "no such language" in done.err
+    assert hub.files(MODEL) == {}
+    assert not hub.repos["model", MODEL].tags
+
+
+def test_a_terminal_sees_how_far_the_upload_is(hub: HubServer, client: Client, model: Bundle) -> None:
+    shown, terminal = os.openpty()
+    termios.tcsetwinsize(terminal, (24, 100))
+    command = client.driver("push", model.folder, MODEL)
+    with (
+        open(shown, "rb", buffering=0) as screen,
+        subprocess.Popen(
+            command, env=client.environment(), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=terminal
+        ) as process,
+    ):
+        os.close(terminal)
+        text = b""
+        with suppress(OSError):  # the end of a terminal is an error
+            while piece := screen.read(4096):
+                text += piece
+    assert process.returncode == 0
+    assert re.search(rb"100%\|", text), text.decode()
+    assert WEIGHTS in hub.files(MODEL)
 
 
 def test_a_licence_the_hub_does_not_know_is_refused_before_any_request(

@@ -12,10 +12,11 @@ from hub_commands import MODEL, READER, WRITER, Client
 from hub_server import HubServer
 
 from export.staging import staged
-from tiny_transformer.bundle import DECODER_ONNX, EVALUATION, PARITY, Bundle
-from tiny_transformer.errors import TinyTransformerError
+from tiny_transformer.bundle import DECODER_ONNX, EVALUATION, PARITY, TORCHSCRIPT, WEIGHTS, Bundle
+from tiny_transformer.errors import BundleError, TinyTransformerError
 from tiny_transformer.parity import verify_bundle, write_report
 from tiny_transformer.parity.report import ParityReport, stored_report
+from tiny_transformer.text_model import load
 
 
 @pytest.fixture
@@ -44,16 +45,38 @@ def test_pushed_pulled_and_verified_it_is_the_same_model(hub: HubServer, client:
     assert address.strip() == f"{hub.endpoint}/{MODEL}"
     assert hub.files(MODEL)[PARITY] == (real.folder / PARITY).read_bytes()
 
-    pulled = client.pull(whole=True, trust_code=True)
-    assert pulled.code == 0, pulled.err
-    folder = pulled.out.strip()
-    again = ParityReport.from_json(python(client, "-m", "export", "verify", folder, "--json"), where="verify")
+    found = python(client, "-m", "export", "verify", f"{MODEL}@main", "--trust-code", "--json")
+    again = ParityReport.from_json(found, where="verify")
     assert again.files == report.files
     assert again.verdict == report.verdict == "verified"
     # How large a rounding difference is depends on the threads of the process that looks.
     assert [(c.candidate, c.kind, c.name, c.passed) for c in again.cases] == [
         (c.candidate, c.kind, c.name, c.passed) for c in report.cases
     ]
+
+    # Without trust in code the archive stays on the Hub, and the model is scripted from its weights.
+    without = ParityReport.from_json(python(client, "-m", "export", "verify", MODEL, "--json"), where="verify")
+    assert without.files == {name: found for name, found in report.files.items() if name != TORCHSCRIPT}
+    assert "torchscript" in without.candidates
+    assert without.verdict == "verified"
+
+
+def test_in_8_bits_it_runs_without_the_weights_it_was_made_from(hub: HubServer, client: Client, real: Bundle) -> None:
+    hub.create(MODEL, files={name: (real.folder / name).read_bytes() for name in real.files()})
+    code = (
+        "import tiny_transformer as tt\n"
+        f"model = tt.load({MODEL!r}, 'onnx-int8')\n"
+        "print(model.bundle.folder, model.verified, model.backend_name, model.generate('Hallo').ids)\n"
+        "try:\n    model.attention('Hallo')\n"
+        "except tt.TinyTransformerError as error:\n    print(error)\n"
+    )
+    first, second = python(client, "-c", code).splitlines()
+    folder, said = first.split(" ", 1)
+    assert said == f"True onnx-int8 {load(real.folder, 'onnx-int8').generate('Hallo').ids}"
+    assert "load it on onnx" in second
+    assert not hub.requests(f"^GET /objects/{real.hashes()[WEIGHTS]}")
+    with pytest.raises(BundleError, match=f"lacks {WEIGHTS}"):  # taken for a folder of one's own it is not whole
+        load(folder, "onnx-int8")
 
 
 def test_one_flipped_bit_in_any_artefact_stops_the_push_before_it_starts(real: Bundle) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from hub_commands import MODEL, SPACE, WRITER, Client
-from hub_server import HubServer
+from hub_server import HubServer, Repo
 
 from tiny_transformer.bundle import WEIGHTS, Bundle
 
@@ -30,6 +30,15 @@ def test_a_redirect_to_another_port_does_not_get_the_token(
     client.push(model.folder, PATIENCE="0")
     (followed,) = hub.requests("/elsewhere")
     assert "authorization" not in followed.headers
+
+
+@pytest.mark.parametrize("pattern", ["HEAD .*/config.json", "GET .*/config.json", "HEAD .*/parity.json"])
+def test_a_redirect_of_a_download_does_not_get_the_token(
+    hub: HubServer, client: Client, repo: Repo, pattern: str
+) -> None:
+    hub.fail(pattern, status=307, headers={"Location": f"{hub.storage}/elsewhere"})
+    client.pull(token=WRITER, env={"PATIENCE": "0"})
+    assert all("authorization" not in seen.headers for seen in hub.seen if seen.port == hub.storage_port)
 
 
 def test_a_verification_that_points_elsewhere_does_not_get_the_token(

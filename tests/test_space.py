@@ -1,5 +1,6 @@
 """A Space: its files, and that it starts with nothing but what it asks for, and chats."""
 
+import json
 import os
 import shutil
 import socket
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 from conftest import ROOT
+from gradio_client import Client as GradioClient
 from hub_commands import MODEL, READER, SPACE, Client
 from hub_driver import stand_in_report
 from hub_server import HubServer
@@ -36,8 +38,10 @@ def staged(folder: Path, root: Path = ROOT, **options: str) -> dict[str, Any]:
     return values
 
 
-def pins(folder: Path) -> dict[str, str]:
-    return dict(line.split("==") for line in (folder / "requirements.txt").read_text().split())
+def required(folder: Path) -> dict[str, str]:
+    """Package → its pin; empty where the platform chooses."""
+    lines = (folder / "requirements.txt").read_text().split()
+    return {line.partition("==")[0]: line.partition("==")[2] for line in lines}
 
 
 def test_front_matter_and_requirements(tmp_path: Path, checkout: Path) -> None:
@@ -47,14 +51,22 @@ def test_front_matter_and_requirements(tmp_path: Path, checkout: Path) -> None:
     assert values["python_version"] == "3.12"
     assert values["models"] == [MODEL]
     assert (tmp_path / "space" / values["app_file"]).is_file()
-    assert pins(tmp_path / "space") == {"numpy": "2.4.6"}
+    assert required(tmp_path / "space") == {"numpy": "2.4.6"}
     assert f"tree/{COMMIT}" in (tmp_path / "space" / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("hardware", "torch"), [("cpu-upgrade", False), ("t4-small", True), ("zero-a10g", True)])
-def test_torch_comes_with_a_gpu_alone(tmp_path: Path, checkout: Path, hardware: str, torch: bool) -> None:
-    staged(tmp_path / "space", checkout, hardware=hardware)
-    assert ("torch" in pins(tmp_path / "space")) == torch
+@pytest.mark.parametrize(
+    ("hardware", "extra"),
+    [
+        ("cpu-upgrade", {}),
+        ("t4-small", {"torch": "2.13.0"}),
+        ("zero-a10g", {"torch": "", "spaces": ""}),  # which versions it lends a GPU to is the platform's business
+    ],
+)
+def test_torch_comes_with_a_gpu_alone(tmp_path: Path, checkout: Path, hardware: str, extra: dict[str, str]) -> None:
+    values = staged(tmp_path / "space", checkout, hardware=hardware)
+    assert required(tmp_path / "space") == {"numpy": "2.4.6", **extra}
+    assert values.get("suggested_hardware") == (hardware if extra else None)
 
 
 def test_staging_twice_gives_the_same_bytes_and_no_leftovers(tmp_path: Path, checkout: Path) -> None:
@@ -117,8 +129,8 @@ def only(distributions: dict[str, Distribution], folder: Path) -> None:
 
 
 @contextmanager
-def serving(space: Path, packages: Path, environment: dict[str, str]) -> Iterator[str]:
-    """The staged folder, started as a Space starts it; its address."""
+def serving(space: Path, packages: Path, environment: dict[str, str]) -> Iterator[tuple[str, int]]:
+    """The staged folder, started as a Space starts it; the page's address and process."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -134,7 +146,7 @@ def serving(space: Path, packages: Path, environment: dict[str, str]) -> Iterato
                 if not _refused(port):
                     break
                 time.sleep(0.1)
-            yield f"http://127.0.0.1:{port}"
+            yield f"http://127.0.0.1:{port}", process.pid
         finally:
             process.kill()
             process.wait()
@@ -145,24 +157,53 @@ def _refused(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
-def test_it_starts_with_its_requirements_alone_and_chats(
-    hub: HubServer, client: Client, exported: Callable[[str], Bundle], tmp_path: Path
-) -> None:
-    from gradio_client import Client as GradioClient
-
-    model = tmp_path / "published"
-    shutil.copytree(exported("encoder-decoder-sinusoidal").folder, model)
-    bundle = Bundle.open(model)
+@pytest.fixture
+def published(hub: HubServer, exported: Callable[[str], Bundle], tmp_path: Path) -> tuple[Path, str]:
+    """A model on the Hub: its folder here, and its commit there."""
+    folder = tmp_path / "published"
+    shutil.copytree(exported("encoder-decoder-sinusoidal").folder, folder)
+    bundle = Bundle.open(folder)
     write_report(bundle, stand_in_report(bundle))
-    repo = hub.create(MODEL, files={name: (model / name).read_bytes() for name in bundle.files()})
+    repo = hub.create(MODEL, files={name: (folder / name).read_bytes() for name in bundle.files()})
+    return folder, repo.branches["main"]
+
+
+def test_it_starts_with_its_requirements_alone_and_chats(
+    client: Client, published: tuple[Path, str], tmp_path: Path
+) -> None:
+    model, commit = published
     space = tmp_path / "space"
-    front = staged(space, revision=repo.branches["main"])
+    front = staged(space, revision=commit)
     wanted = [f"gradio=={front['sdk_version']}", *(space / "requirements.txt").read_text().split()]
     installed = closure(wanted)
     assert "torch" not in installed
     assert all(installed[line.split("==")[0].replace("_", "-")].version == line.split("==")[1] for line in wanted)
     only(installed, tmp_path / "packages")
-    with serving(space, tmp_path / "packages", client.environment(READER)) as address:
+    with serving(space, tmp_path / "packages", client.environment(READER)) as (address, _):
         page = GradioClient(address, verbose=False)
         said = page.predict("Good morning!", api_name="/translate")
     assert said == tt.load(model, "onnx").generate("Good morning!").text
+
+
+def test_on_zero_gpu_it_starts_and_each_answer_comes_from_a_process_that_was_lent_a_gpu(
+    client: Client, published: tuple[Path, str], tmp_path: Path
+) -> None:
+    model, commit = published
+    space, packages, log = (tmp_path / name for name in ("space", "packages", "lent"))
+    front = staged(space, revision=commit, hardware="zero-a10g")
+    wanted = [f"gradio=={front['sdk_version']}", *(space / "requirements.txt").read_text().split()]
+    wanted.remove("spaces")
+    only(closure(wanted), packages)
+    shutil.copyfile(ROOT / "tests" / "stand_in_spaces.py", packages / "spaces.py")
+    zero_gpu = {"SPACES_ZERO_GPU": "true", "LENT": str(log)}
+    with serving(space, packages, client.environment(READER) | zero_gpu) as (address, pid):
+        page = GradioClient(address, verbose=False)
+        said = page.predict("Good morning!", api_name="/translate")
+        on_cpu = page.predict("Good morning!", "onnx", api_name="/translate")
+        compared = page.predict("Good morning!", api_name="/compare")
+    assert said == on_cpu == tt.load(model, "onnx").generate("Good morning!").text
+    assert {"eager", "onnx"} <= {row["backend"] for row in compared["backends"] if row["problem"] is None}
+    (lent,) = map(json.loads, log.read_text().splitlines())
+    assert lent["asked"][1] == "Good morning!"
+    assert lent["seconds"] == 20  # what a visitor's quota is asked for: ten to open the model, ten to answer
+    assert lent["parent"] == pid

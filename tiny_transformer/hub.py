@@ -12,27 +12,29 @@ from tiny_transformer.bundle import (
     ATTENTION_ONNX,
     CARD,
     CONFIG,
-    DECODER_INT8,
     DECODER_ONNX,
-    ENCODER_INT8,
     ENCODER_ONNX,
+    INT8,
     PARITY,
     REQUIRED,
     TORCHSCRIPT,
     UNHASHED,
+    WEIGHTS,
     WEIGHTS_INT8,
+    WEIGHTS_SHA256,
     sha256,
 )
 from tiny_transformer.errors import BackendError, HubError, ParityError
 from tiny_transformer.hub_calls import call
 from tiny_transformer.parity.report import ParityReport
+from tiny_transformer.weights import read_index
 
 _REPO_ID = re.compile(r"([\w-][\w.-]*/[\w-][\w.-]*)(?:@(\w[\w./-]*))?", re.ASCII)
 # Beyond the files every model has. A repo of a decoder-only model has no encoder: what is not there is left out.
 _EXTRA = {
     "auto": (ENCODER_ONNX, DECODER_ONNX, ATTENTION_ONNX),
     "onnx": (ENCODER_ONNX, DECODER_ONNX, ATTENTION_ONNX),
-    "onnx-int8": (ENCODER_INT8, DECODER_INT8, WEIGHTS_INT8, ATTENTION_ONNX),
+    "onnx-int8": INT8,
     "eager": (),
     "torchscript": (TORCHSCRIPT,),
 }
@@ -100,6 +102,8 @@ def pull(
             _link(cached, folder / name)
         elif report is not None and name in report.files:
             raise HubError(f"{repo_id} has no {name}, although its {PARITY} names it; tell its author.")
+    if report is not None and WEIGHTS_INT8 in names and WEIGHTS not in names:
+        _check_origin(repo, report, folder)
     return folder
 
 
@@ -155,6 +159,8 @@ def _report(repo: _Repo, path: Path) -> ParityReport:
 def _names(backend: str, report: ParityReport | None, *, whole: bool, code: bool) -> list[str]:
     """What to download, in a fixed order. A report lists what there is; without one each file is asked for."""
     wanted: Sequence[str] = (*REQUIRED, *_EXTRA[backend])
+    if backend == "onnx-int8" and report is not None and WEIGHTS_INT8 in report.files:
+        wanted = [name for name in wanted if name != WEIGHTS]  # that those were made from these, the report can tell
     if whole and report is not None:
         # The report is a stranger's: only plain file names may become paths here.
         wanted = [*(name for name in report.files if re.fullmatch(r"\w[\w.-]*", name, re.ASCII)), CARD]
@@ -171,6 +177,14 @@ def _check(repo: _Repo, report: ParityReport, name: str, path: Path) -> None:
         raise ParityError(
             f"{repo.where}: {name} is not the file that {PARITY} vouches for; the download was damaged or the repo was "
             "tampered with. The bad copy is removed: try again."
+        )
+
+
+def _check_origin(repo: _Repo, report: ParityReport, folder: Path) -> None:
+    """8-bit weights that came alone must have been made from the weights that the report names."""
+    if read_index(folder / WEIGHTS_INT8).metadata.get(WEIGHTS_SHA256) != report.files.get(WEIGHTS):
+        raise ParityError(
+            f"{repo.where}: {WEIGHTS_INT8} was made from another {WEIGHTS} than its own; tell its author."
         )
 
 
