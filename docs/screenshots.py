@@ -22,6 +22,7 @@ LOOKS = {
     "phone": {"viewport": PHONE, "color_scheme": "light", "has_touch": True},
     "phone-dark": {"viewport": PHONE, "color_scheme": "dark", "has_touch": True},
     "chinese": {"viewport": WIDE, "color_scheme": "light", "locale": "zh-CN"},
+    "phone-chinese": {"viewport": PHONE, "color_scheme": "dark", "has_touch": True, "locale": "zh-CN"},
 }
 
 
@@ -41,7 +42,7 @@ def main() -> None:
             take(browser, page.local_url, "light", chat, ROOT / "docs" / "page.png")
         else:
             for look in LOOKS:
-                for tab in (empty, chat, translate, compare, inside, about):
+                for tab in (empty, chat, translate, before, compare, inside, about):
                     take(browser, page.local_url, look, tab, options.all / f"{tab.__name__}-{look}.png")
     page.close(verbose=False)
 
@@ -93,6 +94,11 @@ def translate(page: Page) -> None:
         page.wait_for_timeout(200)
         page.locator("#tt-stop").wait_for(state="hidden", timeout=60_000)
         page.wait_for_timeout(300)
+
+
+def before(page: Page) -> None:
+    """A tab that has not been asked anything."""
+    page.get_by_role("tab").nth(1).click()
 
 
 def compare(page: Page) -> None:

@@ -78,6 +78,14 @@ def test_time_limit_ends_an_answer_and_says_so(desk: Desk, options: dict[str, An
     assert time.monotonic() - start < 2
 
 
+def test_time_limit_ends_a_look_inside_too(desk: Desk) -> None:
+    hurried = Desk(desk.shelf, Limits(seconds=0.2))
+    with pytest.raises(Refused) as refused:
+        hurried.look(slow(desk, "translate", 0.05), "Guten Tag")
+    assert refused.value.key == "refused_time"
+    assert len(desk.look(desk.shelf.load("translate", "onnx").model, "Guten Tag").ids) == 48
+
+
 def test_desk_reads_the_dialogue_for_chat_and_the_last_text_for_translation(desk: Desk) -> None:
     history: Any = [*dialogue([], "first"), {"role": "assistant", "content": "answer"}]
     turns = dialogue(history, "second")

@@ -2,22 +2,25 @@
 
 import ast
 import json
-import os
 import re
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from conftest import ROOT, run_python
 from ui_fixtures import models
 
+from tiny_transformer.ui.settings import DEFAULT_MODELS
+
 __all__ = ["models"]
 
 UI = ROOT / "tiny_transformer" / "ui"
 WITH_GRADIO = {
-    "about_tab", "chat_tab", "compare_tab", "controls", "endpoints", "handlers", "inside_tab", "page", "theme", "top",
+    "about_tab", "ask", "chat_tab", "compare_tab", "controls", "endpoints", "handlers", "inside_tab", "page", "routes",
+    "theme", "top",
 }  # fmt: skip
 
 SERVE = """
@@ -40,18 +43,17 @@ os._exit(0)
 """
 
 
-def seconds_of_work(code: str, *arguments: str) -> float:
-    """Processor time a process takes: unlike the clock, it does not depend on who else is busy."""
-    process = subprocess.Popen([sys.executable, "-c", code, *arguments], cwd=ROOT)
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0
-    return used.ru_utime + used.ru_stime
+def seconds_to_page(code: str, *arguments: str) -> float:
+    """From the start of a process to the first bytes of its page."""
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code, *arguments], cwd=ROOT, check=True, timeout=120)
+    return time.perf_counter() - start
 
 
-def test_page_is_up_in_at_most_1_3_times_the_time_of_a_bare_one(models: dict[str, Path]) -> None:
-    folders = [str(folder) for folder in models.values()]
-    pairs = [(seconds_of_work(BARE), seconds_of_work(SERVE + "os._exit(0)", *folders)) for _ in range(2)]
+@pytest.mark.alone
+def test_page_is_up_in_at_most_1_3_times_the_time_of_a_bare_one() -> None:
+    """The page as shipped; the two in turn, and the best of each, so that a busy moment counts for neither."""
+    pairs = [(seconds_to_page(BARE), seconds_to_page(SERVE + "os._exit(0)", *DEFAULT_MODELS)) for _ in range(3)]
     bare, ours = (min(times) for times in zip(*pairs, strict=True))
     assert ours <= 1.3 * bare, f"{ours:.1f} s against {bare:.1f} s"
 
@@ -191,9 +193,7 @@ def imports_of(path: Path) -> set[str]:
 
 
 def test_parts_without_gradio_load_neither_gradio_nor_torch() -> None:
-    names = [
-        f"tiny_transformer.ui.{path.stem}" for path in UI.glob("*.py") if path.stem not in {*WITH_GRADIO, "routes"}
-    ]
+    names = [f"tiny_transformer.ui.{path.stem}" for path in UI.glob("*.py") if path.stem not in WITH_GRADIO]
     code = f"import sys, importlib\nfor name in {names}: importlib.import_module(name)\n"
     code += "print(sorted({'gradio', 'torch', 'onnxruntime'} & set(sys.modules)))"
     done = run_python(code)

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tiny_transformer.errors import BackendError, ConfigError, InputError
-from tiny_transformer.generation.prompt import prompt_for
 from tiny_transformer.ui.answer import Answer
 from tiny_transformer.ui.languages import han_share, page_language, source_language
 from tiny_transformer.ui.notices import explained, translated
@@ -30,6 +30,7 @@ from tiny_transformer.ui.wishes import MAX_TURNS, Decoding, Refused, check_histo
 
 LIMITS = Limits(characters=50, new_tokens=20)
 HAN = re.compile(r"[\u4e00-\u9fff]")
+CODE = "\n".join(path.read_text() for path in (ROOT / "tiny_transformer" / "ui").glob("*.py") if path.stem != "strings")
 
 
 @pytest.mark.parametrize(
@@ -78,42 +79,6 @@ def test_chinese_dictionary_is_what_the_browser_gets() -> None:
     assert dictionary("zh")["send"] == "发送"
     assert dictionary("en")["send"] == "Send"
     assert set(dictionary("zh")) == set(STRINGS)
-
-
-def test_every_notice_of_the_library_has_a_chinese_form(make_bundle: Any) -> None:
-    chat = make_bundle("decoder-only", name="chat", max_length=32)
-    translator = make_bundle(name="translate")
-    long = [{"role": "user", "content": "x" * 9}, {"role": "assistant", "content": "y" * 9}] * 3
-    prompts = [
-        prompt_for(chat, [*long, {"role": "user", "content": "z"}], max_new_tokens=8),
-        prompt_for(chat, [*long[:2], {"role": "user", "content": "z"}], max_new_tokens=8),
-        prompt_for(chat, "word " * 40, max_new_tokens=8),
-        prompt_for(chat, "word " * 40, raw=True, max_new_tokens=8),
-        prompt_for(translator, "word " * 40),
-    ]
-    notices = [notice for prompt in prompts for notice in prompt.notices]
-    assert len(notices) >= 5
-    for notice in notices:
-        assert HAN.search(translated(notice, "zh")), notice
-        assert re.findall(r"\d+", translated(notice, "zh")), "the numbers are kept"
-        assert translated(notice, "en") == notice
-
-
-def test_reasons_for_missing_backends_have_a_chinese_form(make_bundle: Any, monkeypatch: Any) -> None:
-    from tiny_transformer import backends
-
-    bundle = make_bundle()
-    reasons = [reason for reason in backends.available(bundle).values() if reason]
-    monkeypatch.setattr(backends, "find_spec", lambda name: None)
-    reasons += [reason for reason in backends.available(bundle).values() if reason]
-    assert len(reasons) >= 5
-    assert all(HAN.search(translated(reason, "zh")) for reason in reasons)
-
-
-def test_unexpected_failure_is_explained_without_its_text() -> None:
-    assert "secret" not in explained(RuntimeError("secret path"), "en")
-    assert HAN.search(explained(RuntimeError("secret path"), "zh"))
-    assert explained(InputError("What, where, what to do."), "en") == "What, where, what to do."
 
 
 @pytest.mark.parametrize(
@@ -178,6 +143,18 @@ def test_controls_become_options_within_the_limit() -> None:
     assert options["temperature"] == 0.5
     assert "repetition_penalty" not in options, "the model's own default must be left to it"
     assert Decoding.checked({"num_beams": 4, "temperature": 0.9}, LIMITS).temperature == 0.0
+    none_at_all = Decoding.checked({"max_new_tokens": 0}, LIMITS).options(128, LIMITS)
+    assert none_at_all["max_new_tokens"] == 0, "for the model to refuse: it is not the default that was asked for"
+    assert Decoding.checked({"seed": 2**63 + 1}, LIMITS).seed == 2**63 + 1, "no digit of a seed is lost"
+
+
+@pytest.mark.parametrize("key", STRINGS)
+def test_every_sentence_is_used(key: str) -> None:
+    """By its name, or by the beginning or end of it where the rest is a value."""
+    quoted = re.escape(key)
+    starts = "|".join(re.escape(key[:n]) + r"\{" for n in range(4, len(key)))
+    ends = "|".join(r"\}" + re.escape(key[n:]) + "['\"]" for n in range(1, len(key) - 3))
+    assert re.search(rf"['\"]{quoted}['\"]|['\"](?:{starts})|{ends}|\"{quoted.split('_')[-1]}\"", CODE)
 
 
 @given(st.text())

@@ -86,7 +86,7 @@ def _badge(bundle: Bundle, report: ParityReport | None, problem: str | None, lan
         colour, title = "good", "about_verified"
         names = ", ".join(say(language, f"backend_{backend}") for backend in report.candidates)
         text = say(language, "about_verified_text", cases=len(report.cases), backends=names)
-    return f'<p class="tt-verdict tt-{colour}"><b>{say(language, title)}.</b> {html.escape(text)}</p>'
+    return f'<p class="tt-verdict tt-{colour}"><b>{say(language, title)}</b> {html.escape(text)}</p>'
 
 
 def _sizes(bundle: Bundle, language: Language) -> str:
@@ -165,9 +165,8 @@ def _files(name: str, bundle: Bundle, report: ParityReport | None, language: Lan
         size = _size(path) if path.is_file() else say(language, "about_on_demand")
         sha = report.files.get(file, "") if report else ""
         link = f'<a href="{FILES}/{quote(name)}/{quote(file)}" download>{html.escape(file)}</a>'
-        rows.append(
-            f"<tr><td>{link}</td><td>{html.escape(size)}</td><td><code>{html.escape(sha[:16])}</code></td></tr>"
-        )
+        code = f'<code title="{html.escape(sha)}">{html.escape(sha[:16])}</code>'
+        rows.append(f"<tr><td>{link}</td><td>{html.escape(size)}</td><td>{code}</td></tr>")
     heads = [say(language, "about_file"), say(language, "about_size"), "SHA-256"]
     return section(say(language, "about_files"), table(heads, rows))
 

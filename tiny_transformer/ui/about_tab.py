@@ -6,7 +6,7 @@ import gradio as gr
 
 from tiny_transformer.ui.about import about, card
 from tiny_transformer.ui.desk import Desk
-from tiny_transformer.ui.handlers import language_of, told
+from tiny_transformer.ui.handlers import QUIET, language_of, told
 from tiny_transformer.ui.notices import translated
 from tiny_transformer.ui.strings import say
 from tiny_transformer.ui.top import Top
@@ -20,9 +20,9 @@ def build_about_tab(desk: Desk, top: Top, tab: gr.Tab, i18n: gr.I18n) -> None:
 
     def describe(name: str, request: gr.Request) -> tuple[str, str]:
         language = language_of(request)
-        entry = desk.shelf.entries.get(name)
-        if entry is None or entry.bundle is None:
-            problem = translated((entry.problem if entry else None) or "", language)
+        entry = desk.shelf.entry(name)
+        if entry.bundle is None:
+            problem = translated(entry.problem or "", language)
             sentence = say(language, "model_problem", problem=problem)
             return f'<p class="tt-problem">{html.escape(sentence)}</p>', ""
         address = str(request.request.base_url).rstrip("/") if request.request else ""
@@ -33,7 +33,5 @@ def build_about_tab(desk: Desk, top: Top, tab: gr.Tab, i18n: gr.I18n) -> None:
         told(describe),
         top.model,
         [facts, text],
-        queue=False,
-        show_progress="hidden",
-        api_visibility="private",
+        **QUIET,
     )

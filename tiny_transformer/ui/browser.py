@@ -18,8 +18,8 @@ RECALL = """(model) => {
   } catch (error) { return [[]]; }
 }"""
 
-# When the page opens. Copying an answer takes its text: not the line under it, and not the invisible
-# characters that keep "<" plain.
+# When the page opens. A group of choices gets its name for those who hear the page. Copying an answer takes its
+# text: not the line under it, and not the invisible characters that keep "<" plain.
 START = """() => {
   document.documentElement.lang = navigator.language.startsWith("zh") ? "zh" : "en";
   const clean = (text) => text.replace(/\\s*<span class="tt-line">[^]*$/, "").replaceAll("\\u2060", "");
@@ -27,6 +27,11 @@ START = """() => {
     const write = navigator.clipboard.writeText.bind(navigator.clipboard);
     navigator.clipboard.writeText = (text) => write(clean(text));
   }
+  document.addEventListener("focusin", (event) => {
+    const group = event.target.closest("fieldset");
+    const name = group && group.querySelector('[data-testid="block-info"]');
+    if (name) group.setAttribute("aria-label", name.textContent.trim());
+  });
   document.addEventListener("copy", (event) => {
     const field = document.activeElement;
     const inField = field && field.tagName === "TEXTAREA";

@@ -3,8 +3,8 @@
 import html
 from collections.abc import Sequence
 
-WIDTH, HEIGHT = 720, 200
-_LEFT, _BOTTOM, _TOP = 44, 22, 8
+WIDTH, HEIGHT = 480, 150  # of the drawing; the page scales it to the room there is
+_LEFT, _BOTTOM, _TOP = 42, 18, 8
 
 
 def line_chart(points: Sequence[tuple[float, float]], title: str) -> str:
@@ -28,6 +28,6 @@ def line_chart(points: Sequence[tuple[float, float]], title: str) -> str:
     )
     axes = f'<path class="tt-axis" d="M{_LEFT} {_TOP}V{base}H{WIDTH - 8}"/>'
     return (
-        f'<div class="tt-scroll"><svg role="img" aria-label="{html.escape(title)}" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        f'style="width:{WIDTH}px">{axes}<polyline class="tt-curve" points="{line}"/>{labels}</svg></div>'
+        f'<svg role="img" class="tt-chart" aria-label="{html.escape(title)}" viewBox="0 0 {WIDTH} {HEIGHT}">'
+        f'{axes}<polyline class="tt-curve" points="{line}"/>{labels}</svg>'
     )

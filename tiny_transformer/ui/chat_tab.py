@@ -9,7 +9,8 @@ import gradio as gr
 from tiny_transformer.ui.browser import KEEP, RECALL
 from tiny_transformer.ui.controls import NAMES, OF_THE_MODEL, build_controls, control_values, model_defaults
 from tiny_transformer.ui.desk import Desk
-from tiny_transformer.ui.handlers import QUEUE, language_of, told
+from tiny_transformer.ui.examples import EXAMPLES
+from tiny_transformer.ui.handlers import DOOR, QUIET, in_turn, language_of, told
 from tiny_transformer.ui.strings import say
 from tiny_transformer.ui.top import Top
 from tiny_transformer.ui.transcript import (
@@ -20,23 +21,14 @@ from tiny_transformer.ui.transcript import (
     message_text,
     original,
     pending_line,
+    plain,
     stopped_line,
     turns,
     up_to_last_question,
 )
 from tiny_transformer.ui.wishes import Refused
 
-EXAMPLES = {
-    "chat": ("Hello! How are you today?", "Tell me a joke.", "Tell me a story."),
-    "translate": ("Guten Morgen! Wie geht es dir?", "Der Hund schläft unter dem Tisch.", "我明天要去北京。"),
-    "complete": ("Once upon a time", "The little fox", "One day"),
-}
 RETRY_TEMPERATURE = 0.7  # a greedy answer would only come again
-
-_QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-# Only what goes through the queue can tell a visitor why it was refused; here nobody has to wait in it.
-_DOOR: dict[str, Any] = {"concurrency_limit": None, "show_progress": "hidden", "api_visibility": "private"}
-
 
 Begun = tuple[list[Shown], str, gr.Button, gr.Button]  # chat, box, send, stop
 
@@ -63,7 +55,7 @@ class ChatTab:
                     examples=examples(desk, first),
                 )
                 self.status = gr.HTML(elem_id="tt-status", min_height=20)
-                with gr.Row(elem_id="tt-ask"):
+                with gr.Row(elem_id="tt-ask", elem_classes="tt-ask"):
                     self.box = gr.Textbox(
                         label=i18n("message"),
                         show_label=False,
@@ -86,26 +78,26 @@ class ChatTab:
         begun = [chat, box, self.send, self.stop]
         running = [
             self._asks(
-                gr.on([box.submit, self.send.click], told(self._send), [box, chat, top.model], begun, **_DOOR), top
+                gr.on([box.submit, self.send.click], told(self._send), [box, chat, top.model], begun, **DOOR), top
             ),
-            self._asks(chat.example_select(told(self._example), [chat, top.model], begun, **_DOOR), top),
-            self._asks(chat.edit(told(self._edit), [chat, top.model], begun, **_DOOR), top),
-            self._asks(chat.retry(told(self._retry), [chat, top.model], begun, **_DOOR), top, again=True),
+            self._asks(chat.example_select(told(self._example), [chat, top.model], begun, **DOOR), top),
+            self._asks(chat.edit(told(self._edit), [chat, top.model], begun, **DOOR), top),
+            self._asks(chat.retry(told(self._retry), [chat, top.model], begun, **DOOR), top, again=True),
         ]
-        chat.undo(told(self._undo), chat, [chat, box], **_QUIET)
+        chat.undo(told(self._undo), chat, [chat, box], **QUIET)
         ready = [self.send, self.stop]
         # The work ends first: what was still on its way would otherwise come after the word that it was stopped.
-        halted = self.stop.click(None, cancels=running, **_QUIET)
-        halted.then(told(self._stopped), chat, [chat, *ready], **_QUIET)
-        cleared = chat.clear(None, cancels=running, **_QUIET)
-        cleared.then(lambda: ([], *_ready()), None, [chat, *ready], **_QUIET)
+        halted = self.stop.click(None, cancels=running, **QUIET)
+        halted.then(told(self._stopped), chat, [chat, *ready], **QUIET)
+        cleared = chat.clear(None, cancels=running, **QUIET)
+        cleared.then(lambda: ([], *_ready()), None, [chat, *ready], **QUIET)
         # Each model has a dialogue of its own, kept in the browser: these never reach the server.
-        chat.change(None, [chat, top.model], None, js=KEEP, **_QUIET)
-        left = top.model.change(None, cancels=running, **_QUIET)
+        chat.change(None, [chat, top.model], None, js=KEEP, **QUIET)
+        left = top.model.change(None, cancels=running, **QUIET)
         of_the_model = [self.controls[NAMES.index(name)] for name in OF_THE_MODEL]
-        dressed = left.then(told(self._dress), top.model, [chat, *ready, *of_the_model], **_QUIET)
-        dressed.then(None, top.model, chat, js=RECALL, **_QUIET)
-        page.load(None, top.model, chat, js=RECALL, **_QUIET)
+        dressed = left.then(told(self._dress), top.model, [chat, *ready, *of_the_model], **QUIET)
+        dressed.then(None, top.model, chat, js=RECALL, **QUIET)
+        page.load(None, top.model, chat, js=RECALL, **QUIET)
 
     def _asks(self, begun: Any, top: Top, *, again: bool = False) -> Any:
         """Answer after a beginning that was not refused; then the box is ready for the next message."""
@@ -113,27 +105,23 @@ class ChatTab:
             told(self._answer_again if again else self._answer),
             [self.chat, top.model, top.backend, *self.controls],
             self.chat,
-            show_progress="full",
-            show_progress_on=[self.status],
-            concurrency_id=QUEUE,
-            concurrency_limit=self._desk.limits.running,
             preprocess=False,
-            api_visibility="private",
+            **in_turn(self._desk.limits.running, self.status),
         )
-        answered.then(_ready, None, [self.send, self.stop], **_QUIET)
+        answered.then(_ready, None, [self.send, self.stop], **QUIET)
         return answered
 
     def _send(self, message: object, shown: object, name: str, request: gr.Request) -> Begun:
-        return self._begin(message, up_to_here(shown), name, request)
+        return self._begin(message, plain(shown), name, request)
 
     def _example(self, shown: object, name: str, event: gr.SelectData, request: gr.Request) -> Begun:
         text = event.value.get("text") if isinstance(event.value, dict) else event.value
-        return self._begin(text, up_to_here(shown), name, request)
+        return self._begin(text, plain(shown), name, request)
 
     def _edit(self, shown: object, name: str, event: gr.EditData, request: gr.Request) -> Begun:
         index = event.index[0] if isinstance(event.index, list | tuple) else event.index
         text = original(event.value) if isinstance(event.value, str) else event.value
-        return self._begin(text, up_to_here(shown)[: int(index)], name, request)
+        return self._begin(text, plain(shown)[: int(index)], name, request)
 
     def _retry(self, shown: object, name: str, request: gr.Request) -> Begun:
         kept = up_to_last_question(shown)
@@ -189,14 +177,14 @@ class ChatTab:
 
     def _stopped(self, shown: object, request: gr.Request) -> tuple[list[Shown], gr.Button, gr.Button]:
         """The work has ended already; keep what came of it and say so."""
-        messages = up_to_here(shown)
+        messages = plain(shown)
         if messages and messages[-1].get("role") == "assistant":
             messages[-1] = from_model(message_text(messages[-1]) or "", stopped_line(language_of(request)))
         return messages, *_ready()
 
     def _dress(self, name: str, request: gr.Request) -> tuple[Any, ...]:
         """The welcome, the examples and the defaults of another model."""
-        entry = self._desk.shelf.entries[name]
+        entry = self._desk.shelf.entry(name)
         placeholder = say(language_of(request), f"{entry.task}_placeholder")
         dressed = gr.Chatbot(placeholder=placeholder, examples=examples(self._desk, name))
         return dressed, *_ready(), *model_defaults(entry.bundle, self._desk.limits)
@@ -210,8 +198,3 @@ def _ready() -> tuple[gr.Button, gr.Button]:
 def examples(desk: Desk, name: str) -> list[Any]:
     """Messages to begin with, by what the model is for."""
     return [{"text": text} for text in EXAMPLES[desk.shelf.entries[name].task]]
-
-
-def up_to_here(shown: object) -> list[Shown]:
-    """The messages shown, whatever else came with them left out."""
-    return [message for message in shown if isinstance(message, dict)] if isinstance(shown, list) else []

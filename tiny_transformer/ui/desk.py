@@ -4,8 +4,11 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tiny_transformer.text_model import TextModel
 from tiny_transformer.tokenizer import Message
-from tiny_transformer.ui.answer import Answer, stream_answer
+from tiny_transformer.ui.answer import Answer
+from tiny_transformer.ui.guard import Guard, Halted
+from tiny_transformer.ui.inside import Look, look
 from tiny_transformer.ui.race import Race, race
 from tiny_transformer.ui.settings import Limits
 from tiny_transformer.ui.shelf import Shelf
@@ -32,9 +35,8 @@ class Desk:
         """States of the answer to a dialogue whose last turn is the visitor's."""
         content = self.content(name, turns)
         decoding = Decoding.checked(controls or {}, self.limits)
-        model = self.shelf.load(name, backend).model
-        options = decoding.options(model.bundle.generation.max_new_tokens, self.limits)
-        return stream_answer(model, content, options, self.limits.seconds)
+        options = decoding.options(self.shelf.bundle(name).generation.max_new_tokens, self.limits)
+        return self.shelf.answers(name, backend, content, options, self.limits.seconds)
 
     def race(self, name: str, text: object) -> Generator[Race]:
         """States of one text on every backend, each answering greedily."""
@@ -42,6 +44,13 @@ class Desk:
         special = self.shelf.bundle(name).generation
         options = Decoding().options(special.max_new_tokens, self.limits)
         return race(self.shelf, name, self.asked(name, checked), options, self.limits.seconds)
+
+    def look(self, model: TextModel, content: str | Sequence[Message], start: Sequence[int] = ()) -> Look:
+        """A text token by token, within the time that one request may take."""
+        try:
+            return look(TextModel(model.bundle, Guard(model.backend, self.limits.seconds)), content, start)
+        except Halted:
+            raise Refused("refused_time", seconds=f"{self.limits.seconds:g}") from None
 
     def asked(self, name: str, text: str) -> str | list[Message]:
         """A single text as the model takes it: a chat model reads a dialogue of one turn."""

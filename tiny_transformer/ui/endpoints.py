@@ -4,10 +4,13 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
+import gradio as gr
 from gradio.events import api
 
 from tiny_transformer.ui.desk import Desk, dialogue
-from tiny_transformer.ui.handlers import QUEUE, told
+from tiny_transformer.ui.handlers import QUEUE, language_of, told
+from tiny_transformer.ui.languages import Language
+from tiny_transformer.ui.notices import translated
 from tiny_transformer.ui.race import Race
 from tiny_transformer.ui.wishes import Refused, check_history
 
@@ -16,6 +19,7 @@ def add_endpoints(desk: Desk) -> None:
     """Register the endpoints on the page being built."""
 
     def chat(
+        request: gr.Request,
         message: str,
         history: list[dict] | None = None,
         backend: str = "auto",
@@ -55,7 +59,7 @@ def add_endpoints(desk: Desk) -> None:
             for answer in answers:
                 yield answer.text
 
-    def translate(text: str, backend: str = "auto", num_beams: int = 1) -> Iterator[str]:
+    def translate(request: gr.Request, text: str, backend: str = "auto", num_beams: int = 1) -> Iterator[str]:
         """Translate a text with the translation model, streaming the text so far; the last value is the whole.
 
         Args:
@@ -69,7 +73,7 @@ def add_endpoints(desk: Desk) -> None:
             for answer in answers:
                 yield answer.text
 
-    def compare(text: str, model: str = "") -> dict:
+    def compare(request: gr.Request, text: str, model: str = "") -> dict:
         """Run one text on every available backend and say how far their numbers are apart.
 
         Args:
@@ -79,7 +83,7 @@ def add_endpoints(desk: Desk) -> None:
         if not isinstance(model, str):
             raise Refused("refused_type", kind=type(model).__name__)
         *_, last = desk.race(model or desk.shelf.default, text)
-        return race_values(last)
+        return race_values(last, language_of(request))
 
     for function in (chat, translate, compare):
         api(
@@ -90,7 +94,7 @@ def add_endpoints(desk: Desk) -> None:
         )
 
 
-def race_values(race: Race) -> dict[str, Any]:
+def race_values(race: Race, language: Language = "en") -> dict[str, Any]:
     """A finished race as plain values."""
     judgements = {judgement.backend: judgement for judgement in race.judgements}
     rows = []
@@ -102,7 +106,7 @@ def race_values(race: Race) -> dict[str, Any]:
             "tokens_per_second": round(lane.tokens_per_second, 1),
             "first_token_seconds": lane.first_seconds,
             "memory_bytes": lane.memory,
-            "problem": lane.problem,
+            "problem": lane.problem and translated(lane.problem, language),
         }
         judgement = judgements.get(lane.backend)
         if judgement is not None:

@@ -46,6 +46,10 @@ class Guard:
         """As the backend's."""
         return self._backend.reorder(state, rows)
 
+    def join(self, state: State, other: State) -> State:
+        """As the backend's."""
+        return self._backend.join(state, other)
+
     def logits(self, target: Batch, source: Batch | None) -> np.ndarray:
         """As the backend's."""
         return self._backend.logits(target, source)

@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Any
 
 import gradio as gr
+from gradio.components import Component
 
 from tiny_transformer.errors import TinyTransformerError
 from tiny_transformer.ui.languages import Language, page_language
@@ -18,6 +19,21 @@ logger = logging.getLogger(__name__)
 
 # All work of the models shares one queue, so that a place in it means something.
 QUEUE = "models"
+# What takes no time and needs no place.
+QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+# Only what goes through the queue can tell a visitor why it was refused; here nobody has to wait in it.
+DOOR: dict[str, Any] = {"concurrency_limit": None, "show_progress": "hidden", "api_visibility": "private"}
+
+
+def in_turn(running: int, status: Component) -> dict[str, Any]:
+    """Work of a model: it waits in the queue, and the place in it is shown in `status`."""
+    return {
+        "show_progress": "full",
+        "show_progress_on": [status],
+        "concurrency_id": QUEUE,
+        "concurrency_limit": running,
+        "api_visibility": "private",
+    }
 
 
 def language_of(request: gr.Request | None) -> Language:

@@ -9,7 +9,8 @@ from tiny_transformer.ui.languages import Language
 from tiny_transformer.ui.strings import say
 from tiny_transformer.ui.tokens_view import percent
 
-CELL, SMALL_CELL = 22, 7  # pixels
+CELL, SMALL_CELL = 28, 7  # pixels
+_FITS = 12  # columns that a phone shows without scrolling, the map a little smaller
 _CHARACTER = 7.2  # width of a label's character, in pixels
 _FAINTEST = 0.004  # cells below this are the background's colour anyway
 
@@ -32,8 +33,9 @@ def attention_map(weights: np.ndarray, rows: Sequence[str], columns: Sequence[st
     links = [_link(rows[r], columns[int(row.argmax())], float(row.max()), language) for r, row in enumerate(weights)]
     items = "".join(f"<li>{html.escape(link)}</li>" for link in links)
     title = html.escape(say(language, "attention_strongest"))
+    legend = f'<p class="tt-legend tt-heat" aria-hidden="true">0 %<i></i>{percent(float(weights.max()))}</p>'
     return (
-        f'<div class="tt-map"><div class="tt-scroll">{labelled(weights, rows, columns, language)}</div>'
+        f'<div class="tt-map">{legend}<div class="tt-scroll">{labelled(weights, rows, columns, language)}</div>'
         f'<p class="tt-words">&nbsp;</p><details><summary>{title}</summary><ul>{items}</ul></details></div>'
     )
 
@@ -60,9 +62,8 @@ def labelled(weights: np.ndarray, rows: Sequence[str], columns: Sequence[str], l
         for r, row in enumerate(weights)
         for c, weight in enumerate(row.tolist())
     )
-    return _svg(
-        width, height, row_names + column_names + f'<g class="tt-cells">{cells}</g>', say(language, "attention")
-    )
+    body = row_names + column_names + f'<g class="tt-cells">{cells}</g>'
+    return _svg(width, height, body, say(language, "attention"), fits=len(columns) <= _FITS)
 
 
 def thumbnail(weights: np.ndarray, title: str) -> str:
@@ -95,9 +96,10 @@ def signed_map(values: np.ndarray, title: str) -> str:
     return _svg(720, height * values.shape[0], cells, title)
 
 
-def _svg(width: float, height: float, body: str, title: str) -> str:
+def _svg(width: float, height: float, body: str, title: str, *, fits: bool = False) -> str:
+    kind = "tt-fits" if fits else "tt-scrolls"
     return (
-        f'<svg role="img" aria-label="{html.escape(title)}" viewBox="0 0 {width:.0f} {height:.0f}" '
+        f'<svg role="img" class="{kind}" aria-label="{html.escape(title)}" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'style="width:{width:.0f}px" preserveAspectRatio="xMinYMin meet">{body}</svg>'
     )
 

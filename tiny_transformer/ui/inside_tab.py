@@ -4,12 +4,13 @@ from typing import Any
 
 import gradio as gr
 
-from tiny_transformer.ui.chat_tab import EXAMPLES
+from tiny_transformer.ui.ask import Ask
 from tiny_transformer.ui.desk import Desk
-from tiny_transformer.ui.handlers import QUEUE, language_of, told
+from tiny_transformer.ui.handlers import QUIET, language_of, told
 from tiny_transformer.ui.heatmap import SCRIPT as MAP_SCRIPT
-from tiny_transformer.ui.inside import attention_maps, kinds_of, look, n_layers
+from tiny_transformer.ui.inside import attention_maps, kinds_of, n_layers
 from tiny_transformer.ui.languages import Language
+from tiny_transformer.ui.markup import empty
 from tiny_transformer.ui.pictures import ALL, AVERAGE, attention_pictures, position_picture
 from tiny_transformer.ui.strings import say
 from tiny_transformer.ui.tokens_view import SCRIPT as CHIP_SCRIPT
@@ -23,40 +24,21 @@ class InsideTab:
 
     def __init__(self, desk: Desk, top: Top, i18n: gr.I18n) -> None:
         self._desk = desk
-        gr.HTML(i18n("inside_intro"), elem_classes="tt-intro")
-        with gr.Row(equal_height=True, elem_classes="tt-ask"):
-            self.box = gr.Textbox(
-                value=EXAMPLES[desk.shelf.entries[desk.shelf.default].task][0],
-                label=i18n("inside_text"),
-                show_label=False,
-                placeholder=i18n("inside_hint"),
-                elem_id="tt-inside-text",
-                scale=5,
-                max_lines=4,
-            )
-            self.run = gr.Button(i18n("inside_run"), variant="primary", elem_id="tt-inside-run", scale=1, min_width=120)
-        self.status = gr.HTML(elem_id="tt-inside-status", elem_classes="tt-status", min_height=20)
-        self.read = gr.HTML(elem_id="tt-read")
+        ask = Ask(desk, top, "inside", i18n)
+        self.read = gr.HTML(empty(i18n("inside_empty")), elem_id="tt-read")
         self.written = gr.HTML(elem_id="tt-written", js_on_load=CHIP_SCRIPT)
         with gr.Column(visible=False, elem_id="tt-attention") as self.panel:
             self.heading = gr.HTML(f"<h3>{i18n('attention')}</h3>", elem_classes="tt-heading")
             with gr.Row(elem_classes="tt-picks"):
-                self.kind = gr.Radio([], label=i18n("attention_kind"), elem_id="tt-kind")
-                self.layer = gr.Radio([], label=i18n("attention_layer"), elem_id="tt-layer")
-                self.head = gr.Radio([], label=i18n("attention_head"), elem_id="tt-head")
+                self.kind = gr.Radio([], label=i18n("attention_kind"), elem_id="tt-kind", elem_classes="tt-choice")
+                self.layer = gr.Radio([], label=i18n("attention_layer"), elem_id="tt-layer", elem_classes="tt-choice")
+                self.head = gr.Radio([], label=i18n("attention_head"), elem_id="tt-head", elem_classes="tt-choice")
             self.map = gr.HTML(elem_id="tt-map", js_on_load=MAP_SCRIPT)
             self.positions = gr.HTML(elem_id="tt-positions")
         self.seen = gr.State(None)
-        self._wire(top)
+        self._wire(top, ask)
 
-    def _wire(self, top: Top) -> None:
-        work: dict[str, Any] = {
-            "show_progress": "full",
-            "show_progress_on": [self.status],
-            "concurrency_id": QUEUE,
-            "concurrency_limit": self._desk.limits.running,
-            "api_visibility": "private",
-        }
+    def _wire(self, top: Top, ask: Ask) -> None:
         shown = [
             self.read,
             self.written,
@@ -68,21 +50,13 @@ class InsideTab:
             self.map,
             self.positions,
         ]
-        asked = [self.box, top.model, top.backend]
-        gr.on([self.run.click, self.box.submit], told(self._look), asked, shown, trigger_mode="once", **work)
-        self.written.select(told(self._other_way), [self.seen, self.kind, self.layer, self.head], shown, **work)
+        ask.answered_by(self._look, [ask.box, top.model, top.backend], shown)
         picked = [self.seen, self.kind, self.layer, self.head]
-        quiet = {**work, "show_progress": "hidden"}
+        self.written.select(told(self._other_way), picked, shown, **ask.work)
+        quiet = {**ask.work, "show_progress": "hidden"}
         self.kind.input(told(self._other_kind), picked, [self.layer, self.map], **quiet)
         gr.on([self.layer.input, self.head.input], told(self._map), picked, self.map, **quiet)
-        top.model.change(
-            self._example,
-            top.model,
-            [self.box, self.read, self.written, self.panel, self.seen],
-            queue=False,
-            show_progress="hidden",
-            api_visibility="private",
-        )
+        top.model.change(told(self._clear), None, [self.read, self.written, self.panel, self.seen], **QUIET)
 
     def _look(self, text: object, name: str, backend: str, request: gr.Request) -> tuple[Any, ...]:
         return self._shown({"text": self._desk.text(text), "name": name, "backend": backend, "ids": []}, request)
@@ -103,7 +77,7 @@ class InsideTab:
     ) -> tuple[Any, ...]:
         language = language_of(request)
         model = self._desk.shelf.load(seen["name"], seen["backend"]).model
-        found = look(model, self._desk.asked(seen["name"], seen["text"]), seen["ids"])
+        found = self._desk.look(model, self._desk.asked(seen["name"], seen["text"]), seen["ids"])
         seen = {**seen, "ids": found.ids}
         kinds = kinds_of(model)
         kind, layer, head = picked or (kinds[0], str(n_layers(model, kinds[0])), AVERAGE)
@@ -135,8 +109,9 @@ class InsideTab:
         maps = attention_maps(model, self._desk.asked(seen["name"], seen["text"]), seen["ids"], kind)
         return attention_pictures(maps, kind, int(layer), head, language_of(request))
 
-    def _example(self, name: str) -> tuple[str, str, str, gr.Column, None]:
-        return EXAMPLES[self._desk.shelf.entries[name].task][0], "", "", gr.Column(visible=False), None
+    def _clear(self, request: gr.Request) -> tuple[str, str, gr.Column, None]:
+        """Of another model nothing has been seen yet."""
+        return empty(say(language_of(request), "inside_empty")), "", gr.Column(visible=False), None
 
 
 def _numbers(count: int) -> list[str]:

@@ -19,16 +19,21 @@ def section(title: str, body: str, intro: str = "") -> str:
     return f'<section class="tt-section"><h3>{html.escape(title)}</h3>{words}{body}</section>'
 
 
+def empty(words: object) -> str:
+    """What stands where something will be."""
+    return f'<p class="tt-empty">{words}</p>'
+
+
 def notes(notices: Iterable[str], language: Language) -> str:
     """What the library wants the visitor to know."""
     return "".join(f'<p class="tt-note">{html.escape(translated(notice, language))}</p>' for notice in notices)
 
 
-def table(heads: Sequence[str], rows: Iterable[str]) -> str:
-    """A table under plain headings; rows are HTML already. It scrolls where it does not fit."""
+def table(heads: Sequence[str], rows: Iterable[str], *, stacks: bool = False) -> str:
+    """A table under plain headings; rows are HTML already. Where it does not fit it scrolls, or its cells stack."""
     head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in heads)
     return (
-        '<div class="tt-scroll" tabindex="0"><table class="tt-table">'
+        f'<div class="tt-scroll" tabindex="0"><table class="tt-table{" tt-stack" if stacks else ""}">'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
 

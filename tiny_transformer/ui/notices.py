@@ -1,49 +1,49 @@
 """What the library says, in the page's language: its sentences are English, so Chinese is matched to them."""
 
+import os
 import re
+from string import Formatter
 
 from tiny_transformer.errors import TinyTransformerError
+from tiny_transformer.ui.folder_sentences import OF_FOLDERS
 from tiny_transformer.ui.languages import Language
+from tiny_transformer.ui.sentences import OF_REQUESTS
 from tiny_transformer.ui.strings import say
 from tiny_transformer.ui.wishes import Refused
 
-_CHINESE = (
-    (
-        r"The oldest message was left out: the model's context holds (\d+) tokens\.",
-        r"最早的 1 条消息未被读取：模型的上下文为 \1 个词元。",
-    ),
-    (
-        r"The (\d+) oldest messages were left out: the model's context holds (\d+) tokens\.",
-        r"最早的 \1 条消息未被读取：模型的上下文为 \2 个词元。",
-    ),
-    (
-        r"The (?:message|text) has (\d+) tokens; the model read only the last (\d+)\.",
-        r"文本有 \1 个词元，模型只读了最后 \2 个。",
-    ),
-    (r"The text has (\d+) tokens; the model read only the first (\d+)\.", r"文本有 \1 个词元，模型只读了前 \2 个。"),
-    (
-        r"the folder has no (.+), make it with: (.+)",
-        r"文件夹中没有 \1，用此命令生成：\2",
-    ),
-    (r"the package (\S+) is missing, get it with: (.+)", r"缺少 \1 包，用此命令安装：\2"),
-    (
-        r"the device (\S+) needs an NVIDIA GPU and its driver, and none was found; use cpu",
-        r"设备 \1 需要 NVIDIA GPU 及其驱动，但没有找到；请用 cpu",
-    ),
-    (r"(.+) is not a folder; name a model folder such as (.+)\.", r"\1 不是文件夹；请给出一个模型文件夹，例如 \2。"),
-    (r"(.+) lacks (.+); restore the files or train the model again\.", r"\1 缺少 \2；请恢复文件或重新训练模型。"),
-)
-_PATTERNS = [(re.compile(pattern, re.DOTALL), chinese) for pattern, chinese in _CHINESE]
+# A sentence may quote what a stranger sent: enough of it to be recognised, not all of its megabytes.
+LONGEST = 600
+
+
+def _pattern(template: str) -> re.Pattern[str]:
+    """What a template fits; each of its fields may hold anything."""
+    parts = [
+        re.escape(literal) + (f"(?P<{field}>.+?)" if field else "")
+        for literal, field, _, _ in Formatter().parse(template)
+    ]
+    return re.compile("".join(parts), re.DOTALL)
+
+
+_CHINESE = [(_pattern(english), chinese) for english, chinese in (*OF_REQUESTS, *OF_FOLDERS)]
 
 
 def translated(sentence: str, language: Language) -> str:
-    """A sentence of the library in the page's language; one that is not known stays as it is."""
-    if language == "zh":
-        for pattern, chinese in _PATTERNS:
-            found = pattern.fullmatch(sentence)
-            if found:
-                return found.expand(chinese)
-    return sentence
+    """A sentence of the library in the page's language; one that is not known is quoted as the server's."""
+    # Where the page was started is known to who started it, and of no use to anyone else.
+    sentence = sentence.replace(os.getcwd() + os.sep, "")
+    short = sentence if len(sentence) <= LONGEST else f"{sentence[: LONGEST - 100]} … {sentence[-90:]}"
+    if language == "en":
+        return short
+    return _in_chinese(short) or say(language, "quoted", sentence=short)
+
+
+def _in_chinese(sentence: str) -> str | None:
+    for pattern, chinese in _CHINESE:
+        found = pattern.fullmatch(sentence)
+        if found:
+            # A field may be a sentence of its own: the reason why something cannot run.
+            return chinese.format(**{name: _in_chinese(value) or value for name, value in found.groupdict().items()})
+    return None
 
 
 def explained(error: Exception, language: Language) -> str:

@@ -1,6 +1,7 @@
 """A race as HTML: a card for each backend while it runs, then the table and the verdict."""
 
 import html
+from collections.abc import Sequence
 
 from tiny_transformer.ui.languages import Language
 from tiny_transformer.ui.markup import notes, table
@@ -26,8 +27,9 @@ def _card(lane: Lane, most: int, language: Language) -> str:
     text = html.escape(lane.text) if lane.problem is None else html.escape(translated(lane.problem, language))
     share = round(100 * len(lane.ids) / most)
     return (
-        f'<section class="tt-lane tt-{lane.state}"><h3>{name}<small>{html.escape(state)}</small></h3>'
-        f'<div class="tt-track"><i style="width:{share}%"></i></div><p>{text}</p></section>'
+        f'<section class="tt-lane tt-{lane.state}"><h3>{name}</h3>'
+        f'<div class="tt-track"><i style="width:{share}%"></i></div>'
+        f"<small>{html.escape(state)}</small><p>{text}</p></section>"
     )
 
 
@@ -74,10 +76,11 @@ def _table(race: Race, language: Language) -> str:
     names = ("backend", "text", "difference", "speed", "first", "memory")
     heads = [say(language, f"column_{name}") for name in names]
     judgements = {judgement.backend: judgement for judgement in race.judgements}
-    return table(heads, [_row(lane, judgements.get(lane.backend), race, language) for lane in race.lanes])
+    rows = [_row(lane, judgements.get(lane.backend), heads[1:], race, language) for lane in race.lanes]
+    return table(heads, rows, stacks=True)
 
 
-def _row(lane: Lane, judgement: Judgement | None, race: Race, language: Language) -> str:
+def _row(lane: Lane, judgement: Judgement | None, heads: Sequence[str], race: Race, language: Language) -> str:
     cells = [_text_cell(lane, judgement, race, language), _difference_cell(judgement, language)]
     cells.append(f"{lane.tokens_per_second:,.0f}" if lane.tokens_per_second else "–")
     cells.append("–" if lane.first_seconds is None else f"{lane.first_seconds * 1000:,.1f} ms")
@@ -86,7 +89,10 @@ def _row(lane: Lane, judgement: Judgement | None, race: Race, language: Language
     name = html.escape(say(language, f"backend_{lane.backend}"))
     return (
         f'<tr class="{colour}"><th scope="row">{name}</th>'
-        + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
+        + "".join(
+            f'<td data-label="{html.escape(head)}"><span>{html.escape(cell)}</span></td>'
+            for head, cell in zip(heads, cells, strict=True)
+        )
         + "</tr>"
     )
 

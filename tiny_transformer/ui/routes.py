@@ -1,21 +1,25 @@
 """The few addresses beside the page: whether it is well, and the files of its models."""
 
+import logging
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gradio.route_utils import FnIndexInferError
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tiny_transformer import __version__
 from tiny_transformer.bundle import TORCHSCRIPT
 from tiny_transformer.ui.about import FILES, downloads
 from tiny_transformer.ui.archive import write_archive
 from tiny_transformer.ui.desk import Desk
+from tiny_transformer.ui.languages import page_language
+from tiny_transformer.ui.notices import translated
+from tiny_transformer.ui.strings import say
 
-MAX_BODY = 4 * 1024 * 1024  # bytes of one request: room for a long dialogue, none for a flood
+logger = logging.getLogger(__name__)
 
 
 def routes(desk: Desk, workspace: Path) -> list[Route]:
@@ -26,15 +30,35 @@ def routes(desk: Desk, workspace: Path) -> list[Route]:
     ]
 
 
+def failures(desk: Desk) -> dict[int | type[Exception], Any]:
+    """What a program reads where Gradio would speak of itself: the queue is full, or a request makes no sense."""
+    stumbles = (LookupError, TypeError, ValueError, FnIndexInferError)
+    return {503: partial(busy, desk), **dict.fromkeys(stumbles, senseless)}
+
+
+def busy(desk: Desk, request: Request, error: Exception) -> Response:
+    """The queue is full; in the words the page uses."""
+    words = say(page_language(request.headers.get("accept-language")), "refused_queue", n=desk.waiting())
+    return JSONResponse({"detail": words}, status_code=503, headers={"Retry-After": "5"})
+
+
+def senseless(request: Request, error: Exception) -> Response:
+    """Gradio stumbled over a request: an endpoint, an argument or a function that is not there."""
+    logger.warning("%s %s: %r", request.method, request.url.path[:80], error)
+    words = say(page_language(request.headers.get("accept-language")), "refused_request")
+    return JSONResponse({"detail": words}, status_code=400)
+
+
 def health(desk: Desk, request: Request) -> Response:
     """200 while at least one model can answer; 503 with the reasons otherwise."""
+    language = page_language(request.headers.get("accept-language"))
     models: dict[str, Any] = {}
     for name, entry in desk.shelf.entries.items():
         loaded = desk.shelf.loaded(name)
         models[name] = {
             "task": entry.task,
             "usable": entry.bundle is not None,
-            "problem": entry.problem,
+            "problem": entry.problem and translated(entry.problem, language),
             "loaded": sorted(loaded),
             "verified": any(found.model.verified for found in loaded.values()),
         }
@@ -55,32 +79,3 @@ def file(desk: Desk, workspace: Path, request: Request) -> Response:
         if not path.is_file():
             write_archive(entry.bundle, path)
     return FileResponse(path, filename=wanted)
-
-
-class BodyLimit:
-    """Refuses requests whose body is larger than any the page sends."""
-
-    def __init__(self, app: ASGIApp, limit: int = MAX_BODY) -> None:
-        self._app = app
-        self._limit = limit
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Count what comes, whatever the header says."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        length = dict(scope["headers"]).get(b"content-length", b"0")
-        if not length.isdigit() or int(length) > self._limit:
-            await PlainTextResponse("The request is too large.", status_code=413)(scope, receive, send)
-            return
-        n_bytes = 0
-
-        async def counted() -> Message:
-            nonlocal n_bytes
-            message = await receive()
-            n_bytes += len(message.get("body", b""))
-            if n_bytes > self._limit:
-                return {"type": "http.disconnect"}
-            return message
-
-        await self._app(scope, counted, send)

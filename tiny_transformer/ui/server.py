@@ -44,9 +44,9 @@ def serve(settings: Settings) -> "gr.Blocks":
     """Start the server in the background and return the page, whose `local_url` says where it is."""
     for name, value in _GRADIO.items():
         os.environ.setdefault(name, value)
-    from tiny_transformer.ui.shelf import Shelf
+    from tiny_transformer.ui.zero_gpu import open_shelf
 
-    shelf = Shelf(settings.models, settings.backend, settings.threads)
+    shelf = open_shelf(settings)
     page = start(shelf, settings)
     # A moment later: the page itself comes first, and nobody types that fast.
     warm_up = threading.Timer(0.5, _warm, [shelf])
@@ -61,8 +61,9 @@ def start(shelf: "Shelf", settings: Settings) -> "gr.Blocks":
 
     from tiny_transformer.ui.browser import START
     from tiny_transformer.ui.desk import Desk
+    from tiny_transformer.ui.door import Door
     from tiny_transformer.ui.page import build_page, translations
-    from tiny_transformer.ui.routes import BodyLimit, routes
+    from tiny_transformer.ui.routes import failures, routes
     from tiny_transformer.ui.theme import stylesheet, theme
 
     limits = settings.limits
@@ -89,7 +90,11 @@ def start(shelf: "Shelf", settings: Settings) -> "gr.Blocks":
             ssr_mode=False,
             mcp_server=has_mcp(),
             max_file_size=1,  # bytes: the page takes no files
-            app_kwargs={"routes": routes(desk, Path(workspace.name)), "middleware": [Middleware(BodyLimit)]},
+            app_kwargs={
+                "routes": routes(desk, Path(workspace.name)),
+                "middleware": [Middleware(Door)],
+                "exception_handlers": failures(desk),
+            },
         )
     except OSError as error:
         raise ConfigError(f"The page cannot listen on {settings.host}:{settings.port} ({error}).") from None

@@ -3,14 +3,17 @@
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tiny_transformer.backends import available, choose
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.errors import BackendError, InputError, TinyTransformerError
 from tiny_transformer.text_model import TextModel, load, resolve
+from tiny_transformer.tokenizer import Message
+from tiny_transformer.ui.answer import Answer, stream_answer
 
 
 @dataclass(frozen=True)
@@ -42,13 +45,16 @@ class Loaded:
 class Shelf:
     """All entries by name. Threads may share it; each model is loaded once on each backend."""
 
-    def __init__(self, folders: Sequence[str], backend: str = "auto", threads: int | None = 1) -> None:
+    def __init__(
+        self, folders: Sequence[str], backend: str = "auto", threads: int | None = 1, device: str | None = None
+    ) -> None:
         self.entries: dict[str, Entry] = {}
         for folder in folders:
             name = _free_name(_shown(folder), self.entries)
             self.entries[name] = _opened(name, folder)
         self.backend = backend
         self._threads = threads
+        self._device = device
         self._loaded: dict[tuple[str, str], Loaded] = {}
         self._lock = threading.Lock()
 
@@ -65,18 +71,22 @@ class Shelf:
         problems = [entry.problem for entry in self.entries.values() if entry.task == task and entry.problem]
         raise InputError(problems[0] if problems else f"This page has no model for {task}; start it with one.")
 
-    def bundle(self, name: str) -> Bundle:
-        """An open folder; a missing or damaged one says why."""
+    def entry(self, name: object) -> Entry:
+        """The model of a name."""
         if not isinstance(name, str) or name not in self.entries:
             raise InputError(f"There is no model {name!r}; choose one of {', '.join(self.entries)}.")
-        entry = self.entries[name]
+        return self.entries[name]
+
+    def bundle(self, name: str) -> Bundle:
+        """An open folder; a missing or damaged one says why."""
+        entry = self.entry(name)
         if entry.bundle is None:
             raise InputError(entry.problem or f"{entry.folder} could not be opened.")
         return entry.bundle
 
     def backends(self, name: str) -> dict[str, str | None]:
         """For each backend None, or why it cannot run this model here."""
-        entry = self.entries[name]
+        entry = self.entry(name)
         return available(entry.bundle) if entry.bundle else dict.fromkeys(available(), entry.problem)
 
     def chosen(self, name: str, backend: str = "auto") -> str:
@@ -84,7 +94,7 @@ class Shelf:
         wish = self.backend if backend == "auto" else backend
         if not isinstance(wish, str):
             raise BackendError(f"The backend must be a name, not {wish!r}; choose auto or one that is available.")
-        return choose(self.bundle(name), wish).name
+        return choose(self.bundle(name), wish, self._device).name
 
     def load(self, name: str, backend: str = "auto") -> Loaded:
         """The model on a backend, loaded now if it was not yet."""
@@ -93,9 +103,15 @@ class Shelf:
         if found is None:
             with self._lock:  # one at a time, so that memory is measured for one alone
                 if key not in self._loaded:
-                    self._loaded[key] = _load(self.bundle(name), key[1], self._threads)
+                    self._loaded[key] = _load(self.bundle(name), key[1], self._threads, self._device)
                 found = self._loaded[key]
         return found
+
+    def answers(
+        self, name: str, backend: str, content: str | Sequence[Message], options: dict[str, Any], seconds: float
+    ) -> Generator[Answer]:
+        """States of one answer of a model, the last one complete."""
+        return stream_answer(self.load(name, backend).model, content, options, seconds)
 
     def loaded(self, name: str) -> dict[str, Loaded]:
         """The backends a model is loaded on now."""
@@ -115,9 +131,9 @@ def _opened(name: str, folder: str) -> Entry:
         return Entry(name, folder, None, str(error))
 
 
-def _load(bundle: Bundle, backend: str, threads: int | None) -> Loaded:
+def _load(bundle: Bundle, backend: str, threads: int | None, device: str | None) -> Loaded:
     before, start = resident_bytes(), time.perf_counter()
-    model = load(bundle.folder, backend, threads=threads)
+    model = load(bundle.folder, backend, device, threads)
     _run_in(model)
     seconds, after = time.perf_counter() - start, resident_bytes()
     memory = None if before is None or after is None else max(0, after - before)

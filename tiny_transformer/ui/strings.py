@@ -8,7 +8,6 @@ from tiny_transformer.ui.languages import Language
 
 STRINGS: dict[str, tuple[str, str]] = {
     # Page
-    "title": ("Tiny Transformer", "Tiny Transformer"),
     "heading": (
         "<h1>Tiny Transformer</h1><p>Small enough to read, really trained, the same on every backend.</p>",
         "<h1>Tiny Transformer</h1><p>小到可以通读，真正训练过，在每个后端上结果一致。</p>",
@@ -21,10 +20,6 @@ STRINGS: dict[str, tuple[str, str]] = {
     "task_chat": ("Chat", "聊天"),
     "task_translate": ("Translate", "翻译"),
     "task_complete": ("Complete", "续写"),
-    "no_model": (
-        "No model could be opened, so the page cannot answer. {problems}",
-        "没有能打开的模型，页面无法作答。{problems}",
-    ),
     "model_problem": ("This model cannot be used: {problem}", "无法使用这个模型：{problem}"),
     # Chat
     "chat_label": ("Conversation", "对话内容"),
@@ -61,12 +56,11 @@ STRINGS: dict[str, tuple[str, str]] = {
     "language_en": ("English", "英语"),
     # Settings
     "backend": ("Backend", "后端"),
-    "backend_info": ("What runs the model. All give the same text.", "由谁来运行模型。文字结果都一样。"),
-    "backend_auto": ("Automatic", "自动"),
+    "backend_auto": ("Backend: automatic", "后端：自动"),
     "backend_eager": ("PyTorch", "PyTorch"),
     "backend_torchscript": ("TorchScript", "TorchScript"),
     "backend_onnx": ("ONNX Runtime", "ONNX Runtime"),
-    "backend_onnx-int8": ("ONNX Runtime, 8-bit", "ONNX Runtime（8 位）"),
+    "backend_onnx-int8": ("ONNX Runtime 8-bit", "ONNX Runtime 8 位"),
     "backend_missing": ("{n} not available: why?", "{n} 个不可用：为什么？"),
     "decoding": ("Decoding", "解码"),
     "more": ("More", "更多"),
@@ -104,6 +98,7 @@ STRINGS: dict[str, tuple[str, str]] = {
     "compare_run": ("Compare", "比较"),
     "compare_text": ("Text", "文本"),
     "compare_hint": ("A sentence for all backends", "给所有后端的一句话"),
+    "compare_empty": ("The answers and the verdict appear here.", "各后端的回答和结论会显示在这里。"),
     "compare_waiting": ("waiting", "等待中"),
     "compare_loading": ("loading", "加载中"),
     "compare_running": ("writing", "书写中"),
@@ -159,7 +154,10 @@ STRINGS: dict[str, tuple[str, str]] = {
     ),
     "inside_sure": ("sure", "确定"),
     "inside_unsure": ("unsure", "不确定"),
-    "inside_empty": ("Run a text to see its tokens here.", "运行一段文本后，这里会显示词元。"),
+    "inside_empty": (
+        "Tokens, probabilities and attention maps appear here.",
+        "词元、概率和注意力图会显示在这里。",
+    ),
     "inside_token": ("{token}, {percent} likely", "{token}，概率 {percent}"),
     "alternatives": ("Instead of {token}", "{token} 的其他候选"),
     "alternatives_info": ("Choose one, and the model goes on from there.", "选择一个，模型会从那里继续写。"),
@@ -200,8 +198,8 @@ STRINGS: dict[str, tuple[str, str]] = {
     "positions_axes": ("positions ↓, dimensions →", "位置 ↓，维度 →"),
     "shown_cut": ("Only the first {n} tokens are shown.", "只显示前 {n} 个词元。"),
     # About
-    "about_verified": ("Verified", "已验证"),
-    "about_unverified": ("Unverified", "未验证"),
+    "about_verified": ("Verified.", "已验证。"),
+    "about_unverified": ("Unverified.", "未验证。"),
     "about_verified_text": (
         "{cases} comparisons of {backends} with PyTorch agree, for exactly these files.",
         "{backends} 与 PyTorch 的 {cases} 项比较全部一致，且只对这些文件有效。",
@@ -265,6 +263,20 @@ STRINGS: dict[str, tuple[str, str]] = {
         "{n} requests are waiting already; please try again in a moment.",
         "已有 {n} 个请求在等待，请稍后再试。",
     ),
+    "refused_time": (
+        "This took longer than {seconds} s, the time limit; try a shorter text.",
+        "用时超过了 {seconds} 秒的上限；请换短一些的文本。",
+    ),
+    "refused_size": (
+        "The request is larger than {limit} MB; send less.",
+        "请求超过 {limit} MB；请少发一些。",
+    ),
+    "refused_file": ("This page takes no files; send text.", "本页不接收文件；请发送文本。"),
+    "refused_request": (
+        "This request makes no sense here; GET /gradio_api/info says what can be asked.",
+        "无法理解这个请求；GET /gradio_api/info 说明可以怎样请求。",
+    ),
+    "quoted": ("{sentence}", "服务器说：{sentence}"),
     "failed": (
         "Something went wrong here, not with your text; the server's log says what.",
         "服务器出了问题，与你的文本无关；详情见服务器日志。",

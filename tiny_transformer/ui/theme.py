@@ -67,7 +67,7 @@ def theme() -> gr.themes.Base:
         button_primary_background_fill="*primary_500",
         button_primary_background_fill_hover="*primary_600",
         button_primary_background_fill_dark="*primary_500",
-        button_primary_background_fill_hover_dark="*primary_400",
+        button_primary_background_fill_hover_dark="*primary_600",
         button_primary_text_color="#ffffff",
         link_text_color="*primary_600",
         link_text_color_dark="*primary_300",

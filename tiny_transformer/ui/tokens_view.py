@@ -7,11 +7,16 @@ from tiny_transformer.ui.languages import Language
 from tiny_transformer.ui.markup import notes, said, section
 from tiny_transformer.ui.strings import say
 
-# A chip opens the list of its alternatives; an alternative asks the server to go on from it.
+# A chip opens the list of its alternatives; an alternative asks the server to go on from it. The list then closes,
+# so the keyboard is led back to the chip.
 SCRIPT = """
 element.addEventListener('click', (event) => {
   const other = event.target.closest('[data-id]');
-  if (other) { trigger('select', {place: Number(other.dataset.place), id: Number(other.dataset.id)}); return; }
+  if (other) {
+    trigger('select', {place: Number(other.dataset.place), id: Number(other.dataset.id)});
+    element.querySelector(`[data-chip="${other.dataset.place}"]`).focus();
+    return;
+  }
   const chip = event.target.closest('[data-chip]');
   if (!chip) return;
   const open = chip.getAttribute('aria-expanded') === 'true';

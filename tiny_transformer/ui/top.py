@@ -7,7 +7,7 @@ from typing import Any
 import gradio as gr
 
 from tiny_transformer.ui.desk import Desk
-from tiny_transformer.ui.handlers import language_of
+from tiny_transformer.ui.handlers import QUIET, language_of, told
 from tiny_transformer.ui.languages import Language
 from tiny_transformer.ui.markup import said
 from tiny_transformer.ui.notices import translated
@@ -31,7 +31,12 @@ def build_top(desk: Desk, page: gr.Blocks, i18n: gr.I18n) -> Top:
             gr.HTML(i18n("heading"), elem_id="tt-title")
         with gr.Column(scale=3, min_width=200):
             model = gr.Radio(
-                _model_choices(shelf, i18n), value=first, label=i18n("model"), elem_id="tt-model", container=False
+                _model_choices(shelf, i18n),
+                value=first,
+                label=i18n("model"),
+                elem_id="tt-model",
+                elem_classes="tt-choice",
+                container=False,
             )
         with gr.Column(scale=2, min_width=190):
             backend = gr.Dropdown(
@@ -53,17 +58,14 @@ def build_top(desk: Desk, page: gr.Blocks, i18n: gr.I18n) -> Top:
     def on_load(name: str, request: gr.Request) -> str:
         return availability(shelf, name, language_of(request))
 
-    hidden: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-    model.change(on_model, model, [backend, notes], **hidden)
-    page.load(on_load, model, notes, **hidden)
+    model.change(told(on_model), model, [backend, notes], **QUIET)
+    page.load(told(on_load), model, notes, **QUIET)
     return Top(model, backend)
 
 
 def availability(shelf: Shelf, name: str, language: Language) -> str:
     """What is wrong with the model, or which backends cannot run it here and why."""
-    if name not in shelf.entries:
-        return ""
-    entry = shelf.entries[name]
+    entry = shelf.entry(name)
     if entry.problem is not None:
         sentence = say(language, "model_problem", problem=translated(entry.problem, language))
         return f'<p class="tt-problem" role="alert">{html.escape(sentence)}</p>'

@@ -57,9 +57,24 @@ def message_text(message: object) -> str | None:
     return original(text) if isinstance(text, str) else None
 
 
+def plain(shown: object) -> list[Shown]:
+    """The messages a browser sent back, with nothing in them but text: what is shown again must not be a file."""
+    return [
+        {"role": message["role"], "content": [{"type": "text", "text": text} for text in _texts(message)]}
+        for message in (shown if isinstance(shown, list) else ())
+        if message_text(message) is not None
+    ]
+
+
+def _texts(message: Mapping[str, Any]) -> list[str]:
+    content = message["content"] if isinstance(message["content"], list) else [message["content"]]
+    found = [block.get("text") if isinstance(block, Mapping) else block for block in content]
+    return [text for text in found if isinstance(text, str)]
+
+
 def up_to_last_question(shown: object) -> list[Shown]:
     """What is shown without the answers after the last of the visitor's messages."""
-    messages = [message for message in shown if isinstance(message, dict)] if isinstance(shown, list) else []
+    messages = plain(shown)
     while messages and messages[-1].get("role") != "user":
         messages.pop()
     return messages

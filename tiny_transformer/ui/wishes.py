@@ -1,6 +1,7 @@
 """What a visitor asks for, checked at the door: texts, dialogues and decoding options within the limits."""
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -65,7 +66,7 @@ class Decoding:
         """From controls or a program; what the model's own check would refuse later is left to it."""
         names = ("max_new_tokens", "top_k", "num_beams", "seed")
         whole = {name: _whole(name, values.get(name)) for name in names}
-        beams = whole["num_beams"] or 1
+        beams = 1 if whole["num_beams"] is None else whole["num_beams"]
         if beams > MAX_BEAMS:
             raise Refused("refused_beams", limit=MAX_BEAMS)
         if (whole["max_new_tokens"] or 0) > limits.new_tokens:
@@ -83,7 +84,7 @@ class Decoding:
 
     def options(self, default_new_tokens: int, limits: Limits) -> dict[str, Any]:
         """Keywords for generation, never above the page's limit."""
-        wanted = self.max_new_tokens or default_new_tokens
+        wanted = default_new_tokens if self.max_new_tokens is None else self.max_new_tokens
         keywords: dict[str, Any] = {
             "max_new_tokens": min(wanted, limits.new_tokens),
             "temperature": self.temperature,
@@ -100,15 +101,17 @@ class Decoding:
 def _number(name: str, value: object) -> float | None:
     if value is None or value == "":
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.float_info.max:
         raise Refused("refused_number", name=name, value=repr(value)[:40])
+    if math.isnan(value):
+        raise Refused("refused_number", name=name, value="NaN")
     return float(value)
 
 
 def _whole(name: str, value: object) -> int | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value  # not by way of a float, which has no room for every seed
     number = _number(name, value)
-    if number is None:
-        return None
-    if number != int(number) or abs(number) > 2**53:
+    if number is not None and number != int(number):
         raise Refused("refused_number", name=name, value=repr(value)[:40])
-    return int(number)
+    return None if number is None else int(number)

@@ -1,0 +1,53 @@
+"""What the tabs that take one text have in common: an introduction, a box, a button, and the place in the queue."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from tiny_transformer.ui.desk import Desk
+from tiny_transformer.ui.examples import EXAMPLES, swap_script
+from tiny_transformer.ui.handlers import DOOR, QUIET, in_turn, told
+from tiny_transformer.ui.top import Top
+
+
+class Ask:
+    """The components at the top of such a tab; `name` begins the keys of its sentences."""
+
+    def __init__(self, desk: Desk, top: Top, name: str, i18n: gr.I18n) -> None:
+        self._desk = desk
+        gr.HTML(i18n(f"{name}_intro"), elem_classes="tt-intro")
+        with gr.Row(elem_classes="tt-ask"):
+            self.box = gr.Textbox(
+                value=EXAMPLES[desk.shelf.entries[desk.shelf.default].task][0],
+                label=i18n(f"{name}_text"),
+                show_label=False,
+                container=False,
+                placeholder=i18n(f"{name}_hint"),
+                elem_id=f"tt-{name}-text",
+                lines=1,
+                max_lines=4,
+                scale=1,
+            )
+            self.run = gr.Button(i18n(f"{name}_run"), variant="primary", elem_id=f"tt-{name}-run", scale=0)
+        self.status = gr.HTML(elem_id=f"tt-{name}-status", elem_classes="tt-status", min_height=20)
+        # In the browser, at once: what a visitor writes meanwhile must not be overwritten.
+        swap = swap_script({name: entry.task for name, entry in desk.shelf.entries.items()})
+        top.model.change(None, [self.box, top.model], self.box, js=swap, **QUIET)
+
+    def answered_by(
+        self, handler: Callable[..., Any], inputs: Sequence[Component], outputs: Sequence[Component]
+    ) -> Any:
+        """Refuse what cannot be answered at once; whatever may enter gets its answer in turn."""
+        entered = gr.on([self.run.click, self.box.submit], told(self._enter), self.box, None, **DOOR)
+        return entered.success(told(handler), list(inputs), list(outputs), **self.work)
+
+    @property
+    def work(self) -> dict[str, Any]:
+        """How the tab's work waits."""
+        return in_turn(self._desk.limits.running, self.status)
+
+    def _enter(self, text: object, request: gr.Request) -> None:
+        self._desk.text(text)
+        self._desk.check_queue()
