@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 SUDO   := $(if $(filter 0,$(shell id -u)),,sudo -n)
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: app test test-all lint types format clean
+.PHONY: app test test-all bench lint types format clean
 
 app: $(VENV)/.app
 	$(BIN)/python app.py
@@ -17,6 +17,21 @@ test: lint types $(VENV)/.browser
 test-all: lint types $(VENV)/.browser
 	$(BIN)/python -m pytest -n auto -m "not alone"
 	$(BIN)/python -m pytest -m alone
+
+# Who is faster, side by side. Half an hour on two cores that have nothing else to do.
+bench: $(VENV)-bench/.bench $(VENV)-optimum/.bench
+	$(VENV)-bench/bin/python -m benchmarks.speed --python optimum=$(VENV)-optimum/bin/python
+	$(VENV)-bench/bin/python -m benchmarks.growth
+
+$(VENV)-bench/.bench: requirements-bench.txt requirements.txt
+	$(PYTHON) -m venv $(VENV)-bench
+	$(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-bench.txt
+	touch $@
+
+$(VENV)-optimum/.bench: requirements-optimum.txt
+	$(PYTHON) -m venv $(VENV)-optimum
+	$(VENV)-optimum/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-optimum.txt
+	touch $@
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

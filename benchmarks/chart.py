@@ -1,0 +1,54 @@
+"""The picture of a contest: one panel a shape and batch, one bar a contestant."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+OURS, PEERS = "#4f46e5", "#b8bcc8"
+NAMES = {
+    "onnx": "Tiny Transformer, ONNX float32",
+    "onnx-int8": "Tiny Transformer, ONNX int8",
+    "eager": "Tiny Transformer, PyTorch",
+    "ctranslate2": "CTranslate2 float32",
+    "ctranslate2-int8": "CTranslate2 int8",
+    "transformers": "transformers generate",
+    "optimum": "optimum ONNX Runtime",
+    "genai": "onnxruntime-genai float32",
+    "genai-int8": "onnxruntime-genai int8",
+}
+
+
+def draw(found: Mapping[str, Any], path: Path) -> None:
+    """Tokens a second on one thread, a row of panels for single texts and one for batches."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    contests = [contest for contest in found["contests"] if contest["threads"] == found["contests"][0]["threads"]]
+    figure, panels = pyplot.subplots(
+        2, len(contests), figsize=(5.2 * len(contests), 6.4), squeeze=False, layout="constrained"
+    )
+    for column, contest in enumerate(contests):
+        for row, (task, rows) in enumerate((("one", 1), ("many", contest["rows"]))):
+            _panel(panels[row][column], contest, task)
+            text = "one text at a time" if rows == 1 else f"{rows} texts at once"
+            panels[row][column].set_title(f"{contest['shape']}, {text}", loc="left", fontsize=11, weight="bold")
+    threads = contests[0]["threads"]
+    where = found["machine"]["processor"]
+    figure.suptitle(f"Tokens a second, {threads} thread{'s' if threads > 1 else ''}, {where}", fontsize=12)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+    pyplot.close(figure)
+
+
+def _panel(panel: Any, contest: Mapping[str, Any], task: str) -> None:
+    speeds = {name: entry["tokens_per_second"][task] for name, entry in contest["entries"].items()}
+    names = sorted(speeds, key=lambda name: speeds[name])
+    colours = [OURS if NAMES[name].startswith("Tiny") else PEERS for name in names]
+    bars = panel.barh([NAMES[name] for name in names], [speeds[name] for name in names], color=colours, height=0.72)
+    panel.bar_label(bars, labels=[f"{speeds[name]:,.0f}" for name in names], padding=4, fontsize=9)
+    panel.set_xlim(0, 1.18 * max(speeds.values()))
+    panel.spines[["top", "right", "bottom"]].set_visible(False)
+    panel.set_xticks([])
+    panel.tick_params(axis="y", length=0, labelsize=9)

@@ -1,0 +1,42 @@
+"""Who takes part: each module opens a model folder of its own kind behind the same small interface."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol
+
+
+class Contestant(Protocol):
+    """A loaded model that continues rows of ids by a fixed number of tokens, always choosing the likeliest."""
+
+    def generate(self, rows: Sequence[Sequence[int]], n_new: int) -> list[list[int]]:
+        """The new ids of each row."""
+        ...
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One way to run a model: whose, and in which precision."""
+
+    module: str  # in this package
+    precision: str
+    architectures: tuple[str, ...] = ("encoder-decoder", "decoder-only")
+    ours: bool = False
+
+    @property
+    def code(self) -> Any:
+        """Its module: `RUNTIME`, `convert` and `open_model`."""
+        return import_module(f"{__name__}.{self.module}")
+
+
+ENTRIES = {
+    "onnx": Entry("tiny_transformer_onnx", "float32", ours=True),
+    "onnx-int8": Entry("tiny_transformer_onnx", "int8", ours=True),
+    "eager": Entry("tiny_transformer_eager", "float32", ours=True),
+    "ctranslate2": Entry("ctranslate2", "float32"),
+    "ctranslate2-int8": Entry("ctranslate2", "int8"),
+    "transformers": Entry("transformers", "float32"),
+    "optimum": Entry("optimum", "float32"),
+    "genai": Entry("onnxruntime_genai", "float32", ("decoder-only",)),
+    "genai-int8": Entry("onnxruntime_genai", "int8", ("decoder-only",)),
+}

@@ -1,0 +1,41 @@
+"""The models of the contest, made once: ours with random weights, and everyone's copy of them."""
+
+import shutil
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from tiny_transformer.bundle import Bundle
+from tiny_transformer.commands.init import random_bundle
+
+from .contestants import ENTRIES
+from .shapes import Shape
+
+OURS = "tiny_transformer"
+
+
+def make(models: Path, shape: Shape, entries: Iterable[str]) -> dict[str, Path]:
+    """The folder of each entry that can hold this shape; what is there already stays."""
+    from export.quantize import export_int8
+
+    ours = models / shape.name / OURS
+    if not (ours / "model_int8.safetensors").is_file():
+        print(f"making {shape.name}: {shape.says}", file=sys.stderr)
+        shutil.rmtree(ours, ignore_errors=True)
+        random_bundle(ours, shape.config, "translate" if shape.config.is_encoder_decoder else "chat")
+        export_int8(ours)
+    return copies(models / shape.name, Bundle.open(ours), entries)
+
+
+def copies(folder: Path, bundle: Bundle, entries: Iterable[str]) -> dict[str, Path]:
+    """Every entry's own form of our model, below `folder`."""
+    found: dict[str, Path] = {}
+    for name in entries:
+        entry = ENTRIES[name]
+        if bundle.config.architecture not in entry.architectures:
+            continue
+        found[name] = bundle.folder if entry.ours else folder / entry.module
+        if not found[name].is_dir():
+            print(f"converting for {entry.module}", file=sys.stderr)
+            entry.code.convert(bundle, found[name])
+    return found

@@ -1,0 +1,90 @@
+"""The contest itself: fair turns, right ratios, and figures in the README that come from the kept results."""
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from export_fixtures import Exported
+
+from benchmarks import contest as contests
+from benchmarks.chart import draw
+from benchmarks.contest import Task, contest
+from benchmarks.contestants import ENTRIES
+from benchmarks.shapes import SHAPES
+from benchmarks.speed import disk
+from benchmarks.summary import agreement, ratio, ratios, summed_up
+
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def test_a_ratio_compares_the_same_round() -> None:
+    # A machine that halves its speed after the first round changes no ratio.
+    assert ratio([1.0, 2.0, 2.0], [3.0, 6.0, 6.0]) == {"median": 3.0, "least": 3.0, "most": 3.0}
+    assert agreement([[1, 2], [3]], [[1, 2], [4]]) == 0.5
+
+
+def test_everyone_does_the_same_work_in_turns(
+    exported: Exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = exported("decoder-only-learned").folder
+    turns: list[str] = []
+    work = contests.Process.work
+
+    def noted(self: contests.Process, task: Task) -> dict:
+        turns.append(self.record.name)
+        return work(self, task)
+
+    monkeypatch.setattr(contests.Process, "work", noted)
+    tasks = [Task("one", [[7, 8, 9]], 6), Task("many", [[7, 8, 9], [9, 8, 7]], 6), Task("first", [[7, 8, 9]], 1)]
+    names = ("onnx", "onnx-int8", "eager")
+    records = contest(dict.fromkeys(names, folder), tasks, rounds=3, threads=1)
+    for record in records.values():
+        assert {name: len(seconds) for name, seconds in record.seconds.items()} == {"one": 3, "many": 3, "first": 3}
+        assert record.peak_mb > record.import_mb > 0
+        assert [len(row) for row in record.ids["many"]] == [6, 6]
+    assert records["onnx"].ids == records["eager"].ids
+    first_task = turns[len(names) : len(names) * (1 + contests.WARM_UPS + 3)]
+    rounds = first_task[contests.WARM_UPS * len(names) :]
+    assert [rounds[i] for i in (0, 3, 6)] == list(names), "everyone begins a round once"
+    entries = summed_up(records, tasks, "onnx")
+    assert entries["eager"]["rows_as_ours"]["many"] == 1.0
+    assert [(line["ours"], line["peer"]) for line in ratios("G", entries)] == []
+    for entry in entries.values():
+        entry["disk_mb"] = disk(folder, ("*.safetensors",)) / 2**20
+    found = {
+        "machine": {"processor": "test"},
+        "contests": [{"shape": "G", "threads": 1, "rows": 2, "entries": entries}],
+    }
+    draw(found, tmp_path / "chart.png")
+    assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_contestant_that_cannot_start_says_why(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="is not a folder"):
+        contest({"onnx": tmp_path / "absent"}, [Task("one", [[7]], 1)], rounds=1, threads=1)
+
+
+def test_the_shapes_are_the_ones_that_were_published() -> None:
+    assert [(shape.n_read, shape.n_new, shape.batches) for shape in SHAPES.values()] == [
+        (16, 64, (1, 32)),
+        (16, 64, (1, 32)),
+        (32, 128, (1, 16)),
+    ]
+    assert {entry.module for entry in ENTRIES.values() if not entry.ours} == {
+        "ctranslate2",
+        "transformers",
+        "optimum",
+        "onnxruntime_genai",
+    }
+
+
+def test_the_readme_shows_the_kept_results() -> None:
+    found = json.loads((RESULTS / "speed-cpu.json").read_text(encoding="utf-8"))
+    for language in ("README.md", "README.zh-CN.md"):
+        text = (ROOT / language).read_text(encoding="utf-8")
+        assert "docs/figures/speed.png" in text
+        for one in found["contests"]:
+            if one["threads"] == 1:
+                for line in one["ratios"]:
+                    assert f"{line['median']:.2f}" in text, (one["shape"], line)
