@@ -66,14 +66,25 @@ def main() -> None:
     pythons = dict(item.split("=", 1) for item in options.python)
     entries = [*options.entries, *(name for name in pythons if name not in options.entries)]
     found: dict[str, Any] = {"machine": describe(), "rounds": options.rounds, "contests": []}
+    if options.json.is_file():
+        kept = json.loads(options.json.read_text(encoding="utf-8"))
+        if (kept["machine"], kept["rounds"]) == (found["machine"], found["rounds"]):
+            found = kept
     for name in options.shapes:
         folders = make(options.models, SHAPES[name], entries)
         for threads in options.threads:
-            found["contests"].append(one_contest(SHAPES[name], folders, threads, options, pythons))
+            new = one_contest(SHAPES[name], folders, threads, options, pythons)
+            found["contests"] = [*(old for old in found["contests"] if key(old) != key(new)), new]
+            found["contests"].sort(key=lambda one: (list(SHAPES).index(one["shape"]), one["threads"]))
             # Kept as it grows: whoever ends a long run early still has what was measured.
             write_file(options.json, json.dumps(found, indent=1) + "\n")
     draw(found, options.chart)
     print(f"\nwrote {options.json} and {options.chart}", file=sys.stderr)
+
+
+def key(contest: Mapping[str, Any]) -> tuple[str, int, str]:
+    """What a later run of the same contest replaces, on the same machine and by the same rules."""
+    return contest["shape"], contest["threads"], contest["device"]
 
 
 def one_contest(

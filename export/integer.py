@@ -15,9 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 LARGEST = 127.0  # what the highest activation of a block becomes
 ZERO = 128  # and what 0 becomes: the fast kernels want unsigned activations
-_LEAST_SCALE = 1e-30  # of a block of zeros
 
-_ONE, _ZERO, _STEP, _LEAST, _LAST = "integer.one", "integer.zero", "integer.step", "integer.least", "integer.last"
+_ONE, _ZERO, _STEP, _LAST = "integer.one", "integer.zero", "integer.step", "integer.last"
 
 
 def constants() -> list[TensorProto]:
@@ -26,7 +25,6 @@ def constants() -> list[TensorProto]:
         _ONE: np.float32(1),
         _ZERO: np.uint8(ZERO),
         _STEP: np.float32(1 / LARGEST),
-        _LEAST: np.float32(_LEAST_SCALE),
         _LAST: np.array([1], dtype=np.int64),
     }
     return [numpy_helper.from_array(np.asarray(value), name) for name, value in values.items()]
@@ -35,46 +33,52 @@ def constants() -> list[TensorProto]:
 def integer_linear(
     x: str, weight: str, scales: str, bias: str | None, y: str, shape: Sequence[int]
 ) -> tuple[list[onnx.NodeProto], list[TensorProto]]:
-    """Nodes and constants of y = x Wᵀ + bias; W lies as bytes (N, blocks, k) with a scale a block."""
-    _, n_blocks, width = shape
-    sizes = {f"{y}.by_block": [-1, width], f"{y}.whole": [-1, n_blocks * width], f"{y}.blocks": [-1, n_blocks]}
-    tensors = [numpy_helper.from_array(np.array(size, dtype=np.int64), name) for name, size in sizes.items()]
-    blocks = [f"{y}.{i}" for i in range(n_blocks)]
-    nodes = [
-        helper.make_node("Reshape", [x, f"{y}.by_block"], [f"{y}.x"]),  # R·blocks k
-        *_quantized(f"{y}.x"),
-        helper.make_node("Reshape", [f"{y}.x.rounded", f"{y}.whole"], [f"{y}.rounded"]),  # R K
-        helper.make_node("Reshape", [f"{y}.x.scale", f"{y}.blocks"], [f"{y}.scale"]),  # R blocks
-        helper.make_node("Split", [f"{y}.rounded"], [f"{b}.rounded" for b in blocks], axis=1, num_outputs=n_blocks),
-        helper.make_node("Split", [f"{y}.scale"], [f"{b}.scale" for b in blocks], axis=1, num_outputs=n_blocks),
-    ]
-    for i, block in enumerate(blocks):
-        tensors.append(numpy_helper.from_array(np.array(i, dtype=np.int64), f"{block}.number"))
-        nodes += _stored(block, weight, scales)
-        product = [f"{block}.rounded", f"{block}.weight", _ONE, f"{block}.weight_scale", _ZERO]
-        nodes += [
-            helper.make_node("MatMulIntegerToFloat", product, [f"{block}.sum"], domain="com.microsoft"),  # R N
-            helper.make_node("Mul", [f"{block}.sum", f"{block}.scale"], [f"{block}.y"]),
+    """Nodes and constants of y = x Wᵀ + bias; W lies as bytes (N, blocks, k) with a scale a block (N, blocks)."""
+    _, n, width = shape
+    parts = [f"{y}.{i}" for i in range(n)]
+    tensors = [numpy_helper.from_array(np.array(i, dtype=np.int64), f"{part}.number") for i, part in enumerate(parts)]
+    if n == 1:
+        nodes = list(_quantized(x, parts[0]))
+        nodes.append(helper.make_node("Unsqueeze", [f"{parts[0]}.step", _LAST], [f"{parts[0]}.scale"]))  # R 1
+    else:
+        sizes = {f"{y}.by_block": [-1, width], f"{y}.whole": [-1, n * width], f"{y}.blocks": [-1, n]}
+        tensors += [numpy_helper.from_array(np.array(size, dtype=np.int64), name) for name, size in sizes.items()]
+        nodes = [
+            helper.make_node("Reshape", [x, f"{y}.by_block"], [f"{y}.x"]),  # R·blocks k
+            *_quantized(f"{y}.x", y),
+            helper.make_node("Reshape", [f"{y}.rounded", f"{y}.whole"], [f"{y}.rows"]),  # R K
+            helper.make_node("Reshape", [f"{y}.step", f"{y}.blocks"], [f"{y}.scale"]),  # R blocks
+            helper.make_node("Split", [f"{y}.rows"], [f"{part}.rounded" for part in parts], axis=1, num_outputs=n),
+            helper.make_node("Split", [f"{y}.scale"], [f"{part}.scale" for part in parts], axis=1, num_outputs=n),
         ]
-    nodes.append(helper.make_node("Sum", [f"{block}.y" for block in blocks] + ([bias] if bias else []), [y]))
+    for part in parts:
+        product = [f"{part}.rounded", f"{part}.weight", _ONE, f"{part}.weight_scale", _ZERO]
+        nodes += [
+            *_unpacked(part, weight, scales),
+            helper.make_node("MatMulIntegerToFloat", product, [f"{part}.sum"], domain="com.microsoft"),  # R N
+            helper.make_node("Mul", [f"{part}.sum", f"{part}.scale"], [f"{part}.y"]),
+        ]
+    nodes.append(helper.make_node("Sum", [f"{part}.y" for part in parts] + ([bias] if bias else []), [y]))
     return nodes, tensors
 
 
-def _quantized(x: str) -> Iterator[onnx.NodeProto]:
-    """Rows (R k) as bytes `x.rounded` and one scale a row, `x.scale`."""
-    yield helper.make_node("Abs", [x], [f"{x}.size"])
-    yield helper.make_node("ReduceMax", [f"{x}.size", _LAST], [f"{x}.highest"], keepdims=0)
-    yield helper.make_node("Mul", [f"{x}.highest", _STEP], [f"{x}.step"])
-    yield helper.make_node("Max", [f"{x}.step", _LEAST], [f"{x}.scale"])  # R
-    yield helper.make_node("Shape", [f"{x}.scale"], [f"{x}.rows"])
-    yield helper.make_node("Expand", [_ZERO, f"{x}.rows"], [f"{x}.zeros"])
-    yield helper.make_node("QuantizeLinear", [x, f"{x}.scale", f"{x}.zeros"], [f"{x}.rounded"], axis=0)
+def _quantized(x: str, name: str) -> Iterator[onnx.NodeProto]:
+    """Rows (R k) as bytes `name.rounded`, and one scale a row, `name.step`.
+
+    A row of zeros has the scale 0 and bytes without meaning, which the scale makes zeros again.
+    """
+    yield helper.make_node("Abs", [x], [f"{name}.size"])
+    yield helper.make_node("ReduceMax", [f"{name}.size", _LAST], [f"{name}.highest"], keepdims=0)
+    yield helper.make_node("Mul", [f"{name}.highest", _STEP], [f"{name}.step"])  # R
+    yield helper.make_node("Shape", [f"{name}.step"], [f"{name}.count"])
+    yield helper.make_node("Expand", [_ZERO, f"{name}.count"], [f"{name}.zeros"])
+    yield helper.make_node("QuantizeLinear", [x, f"{name}.step", f"{name}.zeros"], [f"{name}.rounded"], axis=0)
 
 
-def _stored(block: str, weight: str, scales: str) -> Iterator[onnx.NodeProto]:
+def _unpacked(part: str, weight: str, scales: str) -> Iterator[onnx.NodeProto]:
     """One block's weights (k N), signed as the fast kernels want them, and their scales (N): folded at load."""
-    yield helper.make_node("Gather", [weight, f"{block}.number"], [f"{block}.bytes"], axis=1)  # N k
-    yield helper.make_node("BitwiseXor", [f"{block}.bytes", _ZERO], [f"{block}.shifted"])  # the byte of value - 128
-    yield helper.make_node("Cast", [f"{block}.shifted"], [f"{block}.signed"], to=TensorProto.INT8)
-    yield helper.make_node("Transpose", [f"{block}.signed"], [f"{block}.weight"], perm=[1, 0])
-    yield helper.make_node("Gather", [scales, f"{block}.number"], [f"{block}.weight_scale"], axis=1)
+    yield helper.make_node("Gather", [weight, f"{part}.number"], [f"{part}.bytes"], axis=1)  # N k
+    yield helper.make_node("BitwiseXor", [f"{part}.bytes", _ZERO], [f"{part}.shifted"])  # the byte of value - 128
+    yield helper.make_node("Cast", [f"{part}.shifted"], [f"{part}.signed"], to=TensorProto.INT8)
+    yield helper.make_node("Transpose", [f"{part}.signed"], [f"{part}.weight"], perm=[1, 0])
+    yield helper.make_node("Gather", [scales, f"{part}.number"], [f"{part}.weight_scale"], axis=1)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 EXAMPLE = "python -m export int8 checkpoints/translate"
 
 BITS = 8
+MOST_PRODUCTS = 4  # a layer may be taken apart into
 ZERO = 1 << (BITS - 1)  # MatMulNBits takes a byte of 128 for zero
 LARGEST_BLOCK, SMALLEST_BLOCK = 256, 16  # weights that share a scale; the kernels' fastest, and their smallest
 QUANTIZED, SCALES, ROWS = ".quantized", ".scales", ".rows"  # suffixes of a weight's name
@@ -42,6 +43,7 @@ def export_int8(folder: Path) -> list[str]:
         DECODER_INT8_BATCH,
         DECODER_ONNX,
         ENCODER_INT8,
+        ENCODER_INT8_BATCH,
         ENCODER_ONNX,
         WEIGHTS,
         WEIGHTS_INT8,
@@ -58,10 +60,9 @@ def export_int8(folder: Path) -> list[str]:
     from .to_onnx import export_onnx
 
     bundle = Bundle.open(folder)
-    # The encoder reads all of a source at once: many rows, however few the texts.
-    encoder = [(ENCODER_ONNX, ENCODER_INT8, as_integers)] if bundle.config.is_encoder_decoder else []
-    decoders = [(DECODER_ONNX, DECODER_INT8, as_blocks), (DECODER_ONNX, DECODER_INT8_BATCH, as_integers)]
-    graphs = [*encoder, *decoders]
+    graphs = [(DECODER_ONNX, DECODER_INT8, as_blocks), (DECODER_ONNX, DECODER_INT8_BATCH, as_integers)]
+    if bundle.config.is_encoder_decoder:
+        graphs += [(ENCODER_ONNX, ENCODER_INT8, as_blocks), (ENCODER_ONNX, ENCODER_INT8_BATCH, as_integers)]
     if not bundle.has(*(name for name, _, _ in graphs)):
         export_onnx(folder)
     for name, _, _ in graphs:
@@ -125,9 +126,12 @@ def as_blocks(linear: Linear) -> LinearNodes:
 
 
 def as_integers(linear: Linear) -> LinearNodes:
-    """A layer as integer products: the fastest for many rows."""
+    """A layer as integer products, the fastest for many rows unless there are many blocks to add up."""
     from .integer import integer_linear
 
+    _, n_blocks, block = linear.shape
+    if n_blocks > 1 and (block < LARGEST_BLOCK or n_blocks > MOST_PRODUCTS):
+        return as_blocks(linear)
     weight = linear.weight
     return integer_linear(linear.x, weight + QUANTIZED, weight + SCALES, linear.bias, linear.y, linear.shape)
 

@@ -14,6 +14,7 @@ from tiny_transformer.bundle import (
     DECODER_INT8,
     DECODER_INT8_BATCH,
     ENCODER_INT8,
+    ENCODER_INT8_BATCH,
     EVALUATION,
     TORCHSCRIPT,
     WEIGHTS,
@@ -42,7 +43,15 @@ def model(make_bundle: Callable[..., Bundle]) -> Bundle:
 @pytest.fixture
 def repo(hub: HubServer, model: Bundle) -> Repo:
     """A published model with everything a repo can hold."""
-    for name in (ATTENTION_ONNX, ENCODER_INT8, DECODER_INT8, DECODER_INT8_BATCH, TORCHSCRIPT, EVALUATION):
+    for name in (
+        ATTENTION_ONNX,
+        ENCODER_INT8,
+        DECODER_INT8,
+        ENCODER_INT8_BATCH,
+        DECODER_INT8_BATCH,
+        TORCHSCRIPT,
+        EVALUATION,
+    ):
         (model.folder / name).write_bytes(f"stands for {name}".encode())
     origin = {WEIGHTS_SHA256: sha256(model.folder / WEIGHTS)}
     write_weights(model.folder / WEIGHTS_INT8, {"weight": np.zeros(8, dtype=np.float32)}, origin)

@@ -17,6 +17,7 @@ from tiny_transformer.bundle import (
     DECODER_INT8_BATCH,
     DECODER_ONNX,
     ENCODER_INT8,
+    ENCODER_INT8_BATCH,
     ENCODER_ONNX,
     EVALUATION,
     GENERATION,
@@ -34,7 +35,16 @@ from tiny_transformer.weights import write_weights
 
 LARGE = (".onnx", ".safetensors", ".pt")
 GRAPHS = (ENCODER_ONNX, DECODER_ONNX, ATTENTION_ONNX)
-IN_8_BITS = {CONFIG, GENERATION, TOKENIZER, ENCODER_INT8, DECODER_INT8, DECODER_INT8_BATCH, WEIGHTS_INT8}
+IN_8_BITS = {
+    CONFIG,
+    GENERATION,
+    TOKENIZER,
+    ENCODER_INT8,
+    DECODER_INT8,
+    ENCODER_INT8_BATCH,
+    DECODER_INT8_BATCH,
+    WEIGHTS_INT8,
+}
 
 
 def names(folder: str) -> set[str]:

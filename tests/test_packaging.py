@@ -35,7 +35,7 @@ def ranges(lines: list[str]) -> list[Requirement]:
     return [requirement for line in lines if (requirement := Requirement(line)).name != "tiny-transformer"]
 
 
-PINS = pins("requirements.txt", "requirements-dev.txt")
+PINS = pins("requirements.txt", "requirements-dev.txt", "requirements-bench.txt")
 ALL_RANGES = ranges(
     [*PROJECT["dependencies"], *(r for extra in PROJECT["optional-dependencies"].values() for r in extra)]
 )
@@ -114,7 +114,7 @@ def test_the_wheel_says_who_it_is(wheel: Path) -> None:
     assert (metadata["Name"], metadata["Version"]) == ("tiny-transformer", __version__)
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Requires-Python"] == ">=3.11"
-    assert set(metadata.get_all("Provides-Extra")) == {"torch", "train", "export", "app", "mcp", "dev"}
+    assert set(metadata.get_all("Provides-Extra")) == {"torch", "train", "export", "app", "mcp", "bench", "dev"}
     assert any(name.endswith("licenses/LICENSE") for name in archive.namelist())
 
 

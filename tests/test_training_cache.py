@@ -1,5 +1,6 @@
 """Tokenised data: made once, found again by content, whole or not there at all."""
 
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from training_fixtures import byte_tokenizer, learnt_tokenizer, write_jsonl, write_pairs
 
 from tiny_transformer.tokenizer import Tokenizer
-from tiny_transformer.training import cache
+from tiny_transformer.training import cache, encoding
 from tiny_transformer.training.cache import Column, Part, tokenised
 from tiny_transformer.training.encoding import encode_examples
 from tiny_transformer.training.examples import Dialogue, Text, turns
@@ -146,3 +147,19 @@ def test_packing_fills_rows_with_whole_documents(tmp_path: Path) -> None:
     assert [len(row) for row in rows(part.target)] == [24, 24, 24]
     assert sum(part.learnt) == sum(single.learnt)
     assert rows(part.target)[0] == rows(single.target)[0] * 3
+
+
+def test_memory_stays_flat_however_large_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding, "_CHUNK", 64)
+    monkeypatch.setattr(cache, "_FLUSH", 1024)
+    peaks = []
+    for count in (500, 8000):
+        path = write_pairs(tmp_path / f"{count}.tsv", [(f"eine Zeile {i}", f"one line {i}") for i in range(count)])
+        source = Source(name="p", path=str(path))
+        tracemalloc.start()
+        part = tokenised(source, "", byte_tokenizer(), 64)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert len(part) == count
+        assert isinstance(part.target.ids.base, np.memmap)
+    assert peaks[1] < 1.5 * peaks[0]  # sixteen times the lines

@@ -124,3 +124,30 @@ def test_evaluate_prints_the_figures_that_training_reported(
     assert main(["evaluate", str(tmp_path / "model"), "--backend", "eager"]) == 0
     table = capsys.readouterr().out
     assert f"chrf         {wanted['metrics']['chrf']:6.2f}  nrefs:1" in table
+
+
+def test_evaluate_over_the_data_folder_gives_the_figures_of_the_card(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TINY_TRANSFORMER_CACHE", str(tmp_path / "cache"))
+    data = tmp_path / "data"
+    (data / "tatoeba").mkdir(parents=True)
+    for language in ("de", "zh"):
+        for split in ("train", "dev", "test"):
+            pairs = [(f"{language} {split} {i} ja", f"yes {i} it is so") for i in range(20)]
+            write_pairs(data / "tatoeba" / f"{language}-en.{split}.tsv", pairs)
+    small = ["training.max_minutes=0", "training.max_steps=3", "tokenizer.vocab_size=300", "training.compile=off"]
+    small += ["model.max_length=32", "evaluation.num_beams=2", "sources.de-en.variants=1", "sources.zh-en.variants=1"]
+    recipe = small_recipe(*small, "evaluation.test=true", "evaluation.max_new_tokens=8", name="translate")
+    train(recipe, str(data), tmp_path / "model", device="cpu")
+    story = json.loads((tmp_path / "model" / "training.json").read_text(encoding="utf-8"))
+    assert set(story["results"]["test"]) == {"de-en.test", "zh-en.test"}
+    capsys.readouterr()
+    assert main(["evaluate", str(tmp_path / "model"), "--data", str(data), "--backend", "eager", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == story["results"]["test"]
+    assert main(["evaluate", str(tmp_path / "model"), "--data", str(data), "--backend", "eager"]) == 0
+    chrf = story["results"]["test"]["zh-en.test"]["metrics"]["chrf"]
+    assert f"zh-en.test       chrf         {chrf:6.2f}  nrefs:1" in capsys.readouterr().out
+    (tmp_path / "model" / "training.json").unlink()
+    assert main(["evaluate", str(tmp_path / "model"), "--data", str(data), "--backend", "eager"]) == 2
+    assert "has no training.json that names its test data" in capsys.readouterr().err

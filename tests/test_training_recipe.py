@@ -12,7 +12,13 @@ from tiny_transformer.training.run import with_user_data
 
 @pytest.mark.parametrize(
     ("name", "most"),
-    [("tiny", 300_000), ("multi30k-en-de", 2_600_000), ("translate", 12_000_000), ("chat", 12_000_000)],
+    [
+        ("tiny", 300_000),
+        ("multi30k-en-de", 2_600_000),
+        ("translate", 12_000_000),
+        ("translate-teacher", 48_000_000),
+        ("chat", 12_000_000),
+    ],
 )
 def test_the_shipped_recipes_stay_within_their_size(name: str, most: int) -> None:
     recipe = load_recipe(name)
@@ -22,7 +28,7 @@ def test_the_shipped_recipes_stay_within_their_size(name: str, most: int) -> Non
 
 
 def test_every_shipped_recipe_is_tested() -> None:
-    assert recipe_names() == ["chat", "multi30k-en-de", "tiny", "translate"]
+    assert recipe_names() == ["chat", "multi30k-en-de", "tiny", "translate", "translate-teacher"]
 
 
 def test_every_line_with_a_choice_of_a_shipped_recipe_is_known() -> None:
@@ -125,3 +131,16 @@ def test_a_folder_with_the_recipes_files_is_its_root(tmp_path: Path) -> None:
     recipe, root = with_user_data(load_recipe("translate"), str(tmp_path))
     assert root == str(tmp_path)
     assert len(recipe.sources) == 6
+
+
+def test_added_files_become_sources_with_names_of_their_own(tmp_path: Path) -> None:
+    also = [str(tmp_path / "more" / "zh-en.tsv"), str(tmp_path / "very.new.tsv"), "hf://datasets/a/b/c.tsv"]
+    recipe = load_recipe("translate", ["sources.zh-en-also.repeat=3"], also)
+    added = [source for source in recipe.sources if not source.judged]
+    assert [source.name for source in added] == ["zh-en-also", "very-new", "c"]
+    assert [source.repeat for source in added] == [3.0, 1.0, 1.0]
+    assert [source.path for source in added] == also
+    first = recipe.sources[0]
+    assert {(source.bpe_dropout, source.licence, source.split) for source in added} == {
+        (first.bpe_dropout, first.licence, "train")
+    }

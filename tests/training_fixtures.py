@@ -24,10 +24,10 @@ SMALL = (
 )
 
 
-def small_recipe(*overrides: str, name: str = "tiny") -> Recipe:
+def small_recipe(*overrides: str, name: str = "tiny", also: Sequence[str] = ()) -> Recipe:
     """The recipe `tiny`, smaller still; later overrides win."""
     few = ["sources.words.held_out={dev=0.002, test=0.03}"] if name == "tiny" else []
-    return load_recipe(name, [*SMALL, *few, *overrides])
+    return load_recipe(name, [*SMALL, *few, *overrides], also)
 
 
 def write_pairs(path: Path, pairs: Sequence[tuple[str, str]]) -> Path:

@@ -11,7 +11,7 @@ from typing import NoReturn
 from tiny_transformer import __version__
 from tiny_transformer.errors import ParityError, TinyTransformerError
 
-COMMANDS = ("init", "info", "train", "evaluate", "generate", "chat")
+COMMANDS = ("init", "info", "train", "distil", "evaluate", "generate", "chat")
 # Heavy libraries stay out of the base install; whoever lacks one is told where it comes from.
 EXTRAS = {
     "torch": "torch",

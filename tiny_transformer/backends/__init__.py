@@ -10,6 +10,7 @@ from tiny_transformer.bundle import (
     ATTENTION_ONNX,
     DECODER_ONNX,
     ENCODER_INT8,
+    ENCODER_INT8_BATCH,
     ENCODER_ONNX,
     INT8,
     REQUIRED,
@@ -114,7 +115,7 @@ def graphs(name: str, bundle: Bundle) -> list[str]:
     has_encoder = bundle.config.is_encoder_decoder
     if name == "onnx":
         return [ENCODER_ONNX, DECODER_ONNX] if has_encoder else [DECODER_ONNX]
-    return [file for file in INT8 if has_encoder or file != ENCODER_INT8]
+    return [file for file in INT8 if has_encoder or file not in (ENCODER_INT8, ENCODER_INT8_BATCH)]
 
 
 def _obstacle(name: str, bundle: Bundle | None, device: str | None) -> str | None:

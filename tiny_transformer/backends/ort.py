@@ -22,6 +22,7 @@ from tiny_transformer.bundle import (
     DECODER_INT8_BATCH,
     DECODER_ONNX,
     ENCODER_INT8,
+    ENCODER_INT8_BATCH,
     ENCODER_ONNX,
     WEIGHTS,
     WEIGHTS_INT8,
@@ -68,9 +69,9 @@ class OrtBackend:
         self.config = bundle.config
         self._bundle = bundle
         self._weights = WEIGHTS_INT8 if int8 else WEIGHTS
-        self._encoder = ENCODER_INT8 if int8 else ENCODER_ONNX
-        self._decoder = DECODER_INT8 if int8 else DECODER_ONNX
-        self._batch_decoder = DECODER_INT8_BATCH if int8 else DECODER_ONNX
+        # For a few rows, and for many.
+        self._encoders = (ENCODER_INT8, ENCODER_INT8_BATCH) if int8 else (ENCODER_ONNX, ENCODER_ONNX)
+        self._decoders = (DECODER_INT8, DECODER_INT8_BATCH) if int8 else (DECODER_ONNX, DECODER_ONNX)
         self._places = np.arange(self.config.max_length)
         self._threads = threads
         index = read_index(bundle.folder / WEIGHTS_INT8) if int8 else bundle.index
@@ -166,7 +167,8 @@ class OrtBackend:
         if source is None:
             return {}
         self._open_decoder_meanwhile(len(source.ids))
-        session = self._session(self._encoder, self._weights, self._threads or cores())
+        graph = self._encoders[len(source.ids) >= MANY_ROWS]
+        session = self._session(graph, self._weights, self._threads or cores())
         mask = source.mask.astype(np.int64)
         n_rows, length = source.ids.shape
         memory = {name: np.empty(self._cache_shape(n_rows, length), dtype=np.float32) for name in sorted(self._memory)}
@@ -181,7 +183,7 @@ class OrtBackend:
 
     def _open_decoder_meanwhile(self, n_rows: int) -> None:
         """The first text waits for two sessions: open the decoder's while the encoder's is opened and run."""
-        if (self._decoder_for(n_rows), self._step_threads(n_rows)) in self._sessions:
+        if (self._decoders[n_rows >= MANY_ROWS], self._step_threads(n_rows)) in self._sessions:
             return
 
         def work() -> None:
@@ -233,12 +235,9 @@ class OrtBackend:
         worth = cores() if n_rows >= MANY_ROWS else self._bytes_per_step // BYTES_PER_THREAD
         return self._threads or max(1, min(cores(), worth))
 
-    def _decoder_for(self, n_rows: int) -> str:
-        """The graph whose kernels suit this many rows; what they compute is the same."""
-        return self._batch_decoder if n_rows >= MANY_ROWS else self._decoder
-
     def _decoder_session(self, n_rows: int) -> Any:
-        return self._session(self._decoder_for(n_rows), self._weights, self._step_threads(n_rows))
+        """The graph whose kernels suit this many rows; what they compute is the same."""
+        return self._session(self._decoders[n_rows >= MANY_ROWS], self._weights, self._step_threads(n_rows))
 
     def _session(self, graph: str, weights: str, threads: int) -> Any:
         """The session of one graph, opened when it is first wanted."""
@@ -298,7 +297,9 @@ def cores() -> int:
 
 def read_per_step(index: WeightIndex, *, int8: bool) -> int:
     """How many bytes of weights the decoder reads for every new token: as stored, or computed with in float32."""
-    read = [entry for name, entry in index.tensors.items() if name.startswith(("decoder.", "embedding."))]
+    of_source = ".cross_attention.key_value."  # run once a source, by the encoder's graph
+    parts = ("decoder.", "embedding.")
+    read = [entry for name, entry in index.tensors.items() if name.startswith(parts) and of_source not in name]
     return sum(entry.length if int8 else 4 * math.prod(entry.shape) for entry in read)
 
 

@@ -15,8 +15,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data",
         nargs="+",
         type=Path,
-        metavar="FILE",
-        help="pairs (TSV, JSONL, or two parallel files), intents or evaluation.jsonl (default: the folder's own)",
+        metavar="PATH",
+        help="pairs (TSV, JSONL, or two parallel files), intents or evaluation.jsonl (default: the folder's own); "
+        "or the data folder the model was trained from: its test sets, as in the card",
     )
     parser.add_argument("--backend", default="auto", help="auto, eager, torchscript, onnx or onnx-int8")
     parser.add_argument("--device", help="cpu or cuda")
@@ -34,16 +35,26 @@ def run(options: argparse.Namespace) -> None:
     import tiny_transformer as tt
     from tiny_transformer.bundle import EVALUATION
     from tiny_transformer.evaluation import evaluate_model
-    from tiny_transformer.training.questions import read_questions
+    from tiny_transformer.training.questions import QuestionSet, card_questions, read_questions
 
     model = tt.load(options.bundle, backend=options.backend, device=options.device, threads=options.threads)
-    questions = read_questions(options.data or [model.bundle.folder / EVALUATION])
     names = ("num_beams", "length_penalty", "repetition_penalty", "max_new_tokens")
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
-    found = evaluate_model(model, questions, tokenize=options.tokenize, **given)
+    tokenize = options.tokenize
+    if options.data and options.data[0].is_dir():
+        recipe, groups = card_questions(model.bundle, str(options.data[0]))
+        given = {"num_beams": recipe.evaluation.num_beams} | given
+        tokenize = tokenize or recipe.evaluation.tokenize
+    else:
+        files = options.data or [model.bundle.folder / EVALUATION]
+        groups = [QuestionSet("", tuple(read_questions(files)))]
+    found = {group.name: evaluate_model(model, group.questions, tokenize=tokenize, **given) for group in groups}
     if options.json:
-        print(json.dumps(found.to_dict(), ensure_ascii=False))
+        values = {name: evaluation.to_dict() for name, evaluation in found.items()}
+        print(json.dumps(values.get("", values), ensure_ascii=False))
         return
-    print(f"{found.examples:,} examples", file=sys.stderr)
-    for name, value in found.metrics.items():
-        print(f"{name:<12} {value:6.2f}  {found.signatures.get(name, '')}".rstrip())
+    for name, evaluation in found.items():
+        print(f"{name + ': ' if name else ''}{evaluation.examples:,} examples", file=sys.stderr)
+        for metric, value in evaluation.metrics.items():
+            line = f"{metric:<12} {value:6.2f}  {evaluation.signatures.get(metric, '')}".rstrip()
+            print(f"{name:<16} {line}" if name else line)

@@ -1,6 +1,6 @@
 """`train`: from text to a model folder, by a recipe.
 
-Under torchrun the same command trains on many devices.
+Under torchrun the same command trains on many devices; with --seeds it trains once a seed and tells the median.
 """
 
 import argparse
@@ -43,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Recipe, data, place, and every value of the recipe."""
     parser.add_argument("recipe", metavar="RECIPE", help="tiny, multi30k-en-de, translate, chat, or a TOML file")
     parser.add_argument("--data", default="", metavar="PATH", help="a folder, a file, or hf://datasets/…")
+    parser.add_argument("--also", action="append", default=[], metavar="PATH", help="more of the recipe's first source")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the model folder to write")
     parser.add_argument(
         "--run-dir", type=Path, metavar="DIR", help="checkpoints and metrics (default: runs/ beside it)"
@@ -50,6 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help="go on with an unfinished run, if there is one")
     parser.add_argument("--overwrite", action="store_true", help="replace the model folder, or restart a run")
     parser.add_argument("--device", help="cpu or cuda (default: cuda where there is one)")
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", metavar="N", help="a run for each in DIR/seed-N, then the median"
+    )
+    parser.add_argument("--at-once", type=int, default=1, metavar="N", help="with --seeds: runs side by side")
     parser.add_argument("--track", action="store_true", help="send metrics to trackio as well")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="any value, as training.beta2=0.95"
@@ -60,19 +65,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train and write the folder."""
+    """Train and write the folder, or one folder a seed."""
     from tiny_transformer.training.recipe import load_recipe
     from tiny_transformer.training.run import train
 
     first = os.environ.get("RANK", "0") == "0"  # of many processes, one talks
     logging.basicConfig(level=logging.INFO if first else logging.ERROR, format="%(message)s", stream=sys.stderr)
-    shortcuts = [
-        f"{section}.{name}={getattr(options, name)}"
-        for name, (section, _) in _SHORTCUTS.items()
-        if getattr(options, name) is not None
-    ]
+    if options.seeds:
+        _run_seeds(options)
+        return
     bundle = train(
-        load_recipe(options.recipe, [*options.set, *shortcuts]),
+        load_recipe(options.recipe, _values(options), options.also),
         options.data,
         options.out,
         run_dir=options.run_dir,
@@ -85,3 +88,42 @@ def run(options: argparse.Namespace) -> None:
         print(
             f"wrote {bundle.folder}; look at it with: python -m tiny_transformer info {bundle.folder}", file=sys.stderr
         )
+
+
+def _run_seeds(options: argparse.Namespace) -> None:
+    """Train once a seed; figures to stdout, one line a seed and one for the median."""
+    from tiny_transformer.errors import InputError
+    from tiny_transformer.training.recipe import load_recipe
+    from tiny_transformer.training.run import prepare
+    from tiny_transformer.training.seeds import RESULTS, SeedRuns, train_seeds
+
+    for name in ("seed", "run_dir"):
+        if getattr(options, name) is not None:
+            raise InputError(f"--{name.replace('_', '-')} is for a single run; leave it out where --seeds is given.")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise InputError("--seeds starts runs of its own; under torchrun give one --seed at a time.")
+    values = _values(options)
+    arguments = [options.recipe, *(["--data", options.data] if options.data else [])]
+    for flag, given in (("--also", options.also), ("--set", values)):
+        arguments += [word for value in given for word in (flag, value)]
+    arguments += ["--device", options.device] if options.device else []
+    arguments += ["--track"] if options.track else []
+    runs = SeedRuns(
+        tuple(options.seeds), options.out, tuple(arguments), options.at_once, options.resume, options.overwrite
+    )
+    prepare(load_recipe(options.recipe, values, options.also), options.data)  # once, not by every run at the same time
+    results = train_seeds(runs)
+    for seed, figures in [*results["seeds"].items(), ("median", results["median"])]:
+        for source, metrics in figures.items():
+            print(f"{seed:<8} {source:<16} " + "  ".join(f"{name} {value:.2f}" for name, value in metrics.items()))
+    print(f"wrote {options.out / RESULTS}", file=sys.stderr)
+
+
+def _values(options: argparse.Namespace) -> list[str]:
+    """Every change of the recipe as key=value; an option of its own wins over --set."""
+    shortcuts = [
+        f"{section}.{name}={getattr(options, name)}"
+        for name, (section, _) in _SHORTCUTS.items()
+        if getattr(options, name) is not None
+    ]
+    return [*options.set, *shortcuts]

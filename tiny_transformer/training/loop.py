@@ -28,7 +28,7 @@ from tiny_transformer.training.distributed import World
 from tiny_transformer.training.epoch import TrainingData
 from tiny_transformer.training.feed import Batch, HostRows, ResidentRows, batches, device_rows
 from tiny_transformer.training.judge import Judge
-from tiny_transformer.training.objective import build_objective
+from tiny_transformer.training.objective import Objective, build_objective
 from tiny_transformer.training.progress import Reporter
 from tiny_transformer.training.recipe import Recipe
 from tiny_transformer.training.schedule import Budget, Clock, learning_rate
@@ -73,6 +73,13 @@ class Trainer:
         self._window_steps = self._window_tokens = 0
         self._window_began = self._saved_at = time.monotonic()
         self._is_warm = False
+
+    @property
+    def objective(self) -> Objective:
+        """Model and loss, inside DDP's wrapping where there is one."""
+        inner = getattr(self._objective, "module", self._objective)
+        assert isinstance(inner, Objective)
+        return inner
 
     def run(self, tensors: dict[str, Tensor] | None = None) -> None:
         """Every phase that is left; `tensors` are those of the checkpoint to go on from."""
@@ -124,8 +131,7 @@ class Trainer:
         state, settings = self.state, self.settings
         peak = phase.learning_rate or settings.learning_rate
         warmup = phase.warmup_steps if phase.warmup_steps >= 0 else settings.warmup_steps
-        objective = getattr(self._objective, "module", self._objective)  # inside DDP's wrapping, where there is one
-        objective.r_drop = phase.r_drop if phase.r_drop >= 0 else settings.r_drop
+        self.objective.r_drop = phase.r_drop if phase.r_drop >= 0 else settings.r_drop
         steps = self.steps(phase)
         budget = Budget.of(settings, phase.share, self._steps_per_epoch(phase))
         clock = Clock(state.phase_seconds, self.world.from_first)

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from tiny_transformer.bundle import TRAINING, Bundle
 from tiny_transformer.errors import DataError
 from tiny_transformer.evaluation import Question, question_from_record
 from tiny_transformer.training.examples import Dialogue, Example, Pair
 from tiny_transformer.training.files import DataFile
-from tiny_transformer.training.recipe import Recipe
+from tiny_transformer.training.recipe import Recipe, parse_recipe
 from tiny_transformer.training.records import Faults, read_records
 from tiny_transformer.training.settings import Source
 from tiny_transformer.training.sources import held_out, read_examples
@@ -40,6 +41,18 @@ def sampled(groups: Sequence[QuestionSet], count: int) -> list[QuestionSet]:
     """About `count` questions in all, equally many of each set, the same ones every time."""
     each = max(1, count // max(1, len(groups)))
     return [QuestionSet(group.name, _spread(group.questions, each)) for group in groups]
+
+
+def card_questions(bundle: Bundle, root: str) -> tuple[Recipe, list[QuestionSet]]:
+    """The recipe a folder was trained by, and all that it was judged by in the end: the figures of its card."""
+    try:
+        values = dict(json.loads((bundle.folder / TRAINING).read_text(encoding="utf-8"))["recipe"])
+        recipe = parse_recipe(values, name=str(values.pop("name")))
+    except (OSError, ValueError, KeyError, TypeError):
+        raise DataError(
+            f"{bundle.folder} has no {TRAINING} that names its test data; name a file of examples."
+        ) from None
+    return recipe, question_sets(recipe, root, "test")
 
 
 def read_questions(files: Sequence[Path]) -> list[Question]:

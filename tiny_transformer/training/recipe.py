@@ -10,7 +10,15 @@ from typing import Any, TypeVar
 
 from tiny_transformer.config import TASKS, JsonConfig, ModelConfig, defaults_of, one_of
 from tiny_transformer.errors import ConfigError
-from tiny_transformer.training.settings import EvaluationSettings, Phase, Source, TokenizerSettings, TrainingSettings
+from tiny_transformer.training.files import HUB
+from tiny_transformer.training.settings import (
+    GENERATED,
+    EvaluationSettings,
+    Phase,
+    Source,
+    TokenizerSettings,
+    TrainingSettings,
+)
 
 _SECTIONS = ("model", "tokenizer", "training", "evaluation")
 _T = TypeVar("_T", bound=JsonConfig)
@@ -46,12 +54,18 @@ class Recipe:
         return dict(json.loads(json.dumps(values)))  # plain JSON, equal to itself when it is read back
 
     def of_split(self, split: str) -> tuple[Source, ...]:
-        """The sources that have examples of a split: files of their own, or a held-out share."""
-        return tuple(s for s in self.sources if s.split == split or (s.split == "train" and split in s.held_out))
+        """The sources that have examples of a split: files of their own, or a held-out share to be judged by."""
+        return tuple(
+            s for s in self.sources if s.split == split or (s.split == "train" and s.judged and split in s.held_out)
+        )
 
     def with_data(self, source: Source) -> "Recipe":
-        """The same recipe over one source of the user's; phases that mix other sources make no sense then."""
-        return replace(self, sources=(source,), phases=(replace(self.phases[0], share=1.0, repeat={}),))
+        """The same recipe over one source of the user's; phases that mix other sources make no sense then.
+
+        What was added with --also stays, and leaves out of training what the new source leaves out.
+        """
+        added = (replace(s, format=source.format, held_out=source.held_out) for s in self.sources if not s.judged)
+        return replace(self, sources=(source, *added), phases=(replace(self.phases[0], share=1.0, repeat={}),))
 
 
 def recipe_names() -> list[str]:
@@ -60,8 +74,11 @@ def recipe_names() -> list[str]:
     return sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
 
 
-def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
-    """A recipe by name or path, with `key=value` overrides; the keys are dotted, the values TOML."""
+def load_recipe(name: str, overrides: Sequence[str] = (), also: Sequence[str] = ()) -> Recipe:
+    """A recipe by name or path, with `key=value` overrides; the keys are dotted, the values TOML.
+
+    Files in `also` become sources like the first one, named after the files; nothing is judged by them.
+    """
     if name in recipe_names():
         text = resources.files("tiny_transformer.training.recipes").joinpath(f"{name}.toml").read_text("utf-8")
     else:
@@ -75,6 +92,8 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{name} is not a TOML file ({error}); correct it.") from None
+    for path in also:
+        _add_source(values, path)
     for override in overrides:
         _override(values, override)
     return parse_recipe(values, name=Path(name).stem)
@@ -144,6 +163,19 @@ def _model(task: str, values: Mapping[str, Any], where: str) -> ModelConfig:
     if (task == "translate") != config.is_encoder_decoder:
         raise ConfigError(f"{where}: a {config.architecture} model cannot {task}; change task or architecture.")
     return config
+
+
+def _add_source(values: dict[str, Any], path: str) -> None:
+    sources = values.get("sources", [])
+    if not sources:
+        raise ConfigError(f"{path} cannot be added: the recipe has no source to take it like; name it with --data.")
+    place = path if path.startswith(HUB) else str(Path(path).resolve())  # not below the recipe's data folder
+    # Dots would be taken for steps of a key: sources.NAME.repeat must reach it.
+    name = Path(path).name.removesuffix(Path(path).suffix).replace(".", "-")
+    if any(source.get("name") == name for source in sources):
+        name += "-also"
+    first = {key: value for key, value in sources[0].items() if value != GENERATED}
+    sources.append({**first, "name": name, "path": place, "repeat": 1.0, "judged": False})
 
 
 def _override(values: dict[str, Any], override: str) -> None:

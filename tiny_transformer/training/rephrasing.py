@@ -1,4 +1,4 @@
-"""The same question as other people type it: contracted, without capitals or full stop, with a slip of a finger."""
+"""The same question as other people type it: contracted, without capitals or full stop, with slips and gaps."""
 
 import random
 import re
@@ -55,6 +55,8 @@ def rephrase(text: str, rng: random.Random) -> str:
         text = _slip(text, rng)
     if rng.random() < 0.05:
         text = text.replace("'", "")
+    if rng.random() < 0.06:
+        text = _swallow(text, rng)
     return text
 
 
@@ -71,6 +73,15 @@ def _exchange(text: str, pairs: tuple[tuple[str, str], ...], rng: random.Random)
 def _like(old: str, new: str) -> str:
     """`new` with a capital where `old` has one."""
     return new[:1].upper() + new[1:] if old[:1].isupper() else new
+
+
+def _swallow(text: str, rng: random.Random) -> str:
+    """One word of a longer question missing."""
+    words = text.split()
+    if len(words) < 5:
+        return text
+    del words[rng.randrange(1, len(words) - 1)]
+    return " ".join(words)
 
 
 def _slip(text: str, rng: random.Random) -> str:

@@ -4,6 +4,7 @@ import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ def training_report(
 ) -> dict[str, Any]:
     """Everything but the weights; paths are as the recipe writes them, below the data folder."""
     return {
-        "recipe": recipe.to_dict(),
+        "recipe": _told_recipe(recipe),
         "data": data_hashes(recipe, root),
         "parameters": parameters,
         "seed": recipe.training.seed,
@@ -43,11 +44,23 @@ def data_hashes(recipe: Recipe, root: str) -> dict[str, str]:
     """SHA-256 of every file of every source, by its name below the data folder."""
     prefix = root.rstrip("/") + "/" if root else ""
     return {
-        file.name.removeprefix(prefix): content_hash(file)
+        _told(file.name.removeprefix(prefix), source.path): content_hash(file)
         for source in recipe.sources
         for unit in source_files(source, root)
         for file in unit
     }
+
+
+def _told(name: str, path: str) -> str:
+    """A file's name as others may read it: where it lay on this machine is nobody's business."""
+    return str(Path(name).relative_to(Path(path).parent)) if Path(name).is_absolute() else name
+
+
+def _told_recipe(recipe: Recipe) -> dict[str, Any]:
+    values = recipe.to_dict()
+    for source in values["sources"]:
+        source["path"] = _told(source["path"], source["path"])
+    return values
 
 
 def thinned(curve: list[dict[str, float]]) -> list[dict[str, float]]:

@@ -2,13 +2,14 @@
 
 import logging
 import shutil
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from tiny_transformer import atomic
-from tiny_transformer.bundle import Bundle, check_target
+from tiny_transformer.bundle import TOKENIZER, Bundle, check_target
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import ConfigError, TrainingError
 from tiny_transformer.model import build_model, count_parameters
@@ -62,6 +63,14 @@ def train(
         return write_model(finished, model, judge, out, overwrite=overwrite)
 
 
+def prepare(recipe: Recipe, data: str) -> None:
+    """Tokenise the data of a run into the cache; runs that follow find it there."""
+    recipe, root = with_user_data(recipe, data)
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer = _tokenizer(recipe, root, Path(folder), World(0, 1, torch.device("cpu")))
+    TrainingData(_train_sources(recipe), root, tokenizer, recipe.model.max_length).prepare()
+
+
 def _run(
     recipe: Recipe,
     config: ModelConfig,
@@ -97,14 +106,14 @@ def _run(
 
 def with_user_data(recipe: Recipe, data: str) -> tuple[Recipe, str]:
     """The recipe over `--data`: a folder that holds the recipe's files, or a file or folder of the user's own."""
-    sources = [source for source in recipe.sources if source.path]
+    below = [source for source in recipe.sources if source.path and join("data", source.path) != source.path]
     if not data:
-        if sources:
-            raise ConfigError(f"Recipe {recipe.name} needs data; add --data with the folder of {sources[0].path}.")
+        if below:
+            raise ConfigError(f"Recipe {recipe.name} needs data; add --data with the folder of {below[0].path}.")
         return recipe, ""
-    if any(exists(join(data, source.path)) for source in sources) and not _is_file(data):
+    if any(exists(join(data, source.path)) for source in below) and not _is_file(data):
         return recipe, data
-    if sources and not _is_file(data) and not exists(data):
+    if not _is_file(data) and not exists(data):
         raise ConfigError(f"{data} does not exist; name a folder or a file with --data.")
     kind = {"translate": "pairs", "chat": "dialogues", "complete": "text"}[recipe.task]
     own = Source(name=Path(data).name, path=data, format=kind, held_out={"dev": 0.02, "test": 0.02})
@@ -125,6 +134,8 @@ def _prepare_run(run_dir: Path, world: World, *, resume: bool, overwrite: bool) 
                 )
             shutil.rmtree(run_dir)
         run_dir.mkdir(parents=True, exist_ok=True)
+        if not has_checkpoint(run_dir / LAST):
+            (run_dir / TOKENIZER).unlink(missing_ok=True)  # learnt by a run that came to nothing, perhaps of other text
         for litter in run_dir.glob(".*.tmp"):  # a kill during a write leaves its temporary folder
             shutil.rmtree(litter) if litter.is_dir() else litter.unlink()
     world.wait()
@@ -138,7 +149,7 @@ def _tokenizer(recipe: Recipe, root: str, run_dir: Path, world: World) -> Tokeni
     """The recipe's tokenizer, or one learnt from the training texts by the first rank."""
     if recipe.tokenizer.path:
         return Tokenizer.load(Path(join(root, recipe.tokenizer.path)))
-    kept = run_dir / "tokenizer.json"
+    kept = run_dir / TOKENIZER
     if world.is_first and not kept.is_file():
         logger.info("learning a vocabulary of %s tokens", f"{recipe.tokenizer.vocab_size:,}")
         texts = (

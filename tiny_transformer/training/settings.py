@@ -1,11 +1,13 @@
 """The values of a recipe, each with its meaning and its default."""
 
 import math
+import re
 from dataclasses import dataclass, field
 
 from tiny_transformer.config import JsonConfig, one_of, require
 
-FORMATS = ("pairs", "dialogues", "intents", "stories", "text", "reversed-words")
+GENERATED = "reversed-words"  # the one format that needs no file
+FORMATS = ("pairs", "dialogues", "intents", "stories", "text", GENERATED)
 SPLITS = ("train", "dev", "test")
 UNLIMITED = 0
 
@@ -20,12 +22,18 @@ class Source(JsonConfig):
     split: str = "train"  # dev and test files are never trained on
     repeat: float = 1.0  # times an epoch shows it; a fraction is drawn anew each epoch
     held_out: dict[str, float] = field(default_factory=dict)  # {dev = 0.05, test = 0.1}: shares kept out of training
+    judged: bool = True  # False: what is held out of it is only left out, and no model is asked for it
     swap: bool = False  # pairs: source and target change places
     roles: str = "first-is-user"  # bare turns; "alternate": in every other variant the first speaker is the assistant
     loss_on: str = "replies"  # dialogues: learn the assistant's turns alone, or "all"
     compose: int = 1  # join up to this many dialogues into one, so that answers hold in later turns too
     compose_share: float = 0.5  # share of the joined dialogues that are longer than one
-    rephrase: bool = False  # intents: in every variant but the first, questions are spelt as other people type them
+    rephrase: bool = False  # intents: in every variant but the first, questions are put as other people put them
+    analogies: float = 0.0  # intents: share of the rephrased questions that first get other words, by analogy
+    balance: float = 0.0  # intents: from 0, phrasings as often as they come, to 1, every intent as often as the largest
+    before: str = ""  # intents: dialogues below --data; some composed dialogues begin with a few turns of one
+    recast: bool = False  # stories: in every variant but the first, with other animals, things and names
+    leave_out: str = ""  # a regular expression, case ignored: examples with a text that matches are not used
     packing: bool = False  # fill rows with several documents, instead of one document a row
     bpe_dropout: float = 0.0  # probability of skipping a merge (Provilkov et al. 2020); variant 0 stays clean
     licence: str = ""  # this and the next two go into the model card
@@ -43,6 +51,9 @@ class Source(JsonConfig):
         _at_least("variants", self.variants, 1)
         _share("compose_share", self.compose_share)
         _share("bpe_dropout", self.bpe_dropout)
+        _share("analogies", self.analogies)
+        _share("balance", self.balance)
+        require(_is_pattern(self.leave_out), f"leave_out of {self.name} is no regular expression; correct it.")
         for split, share in self.held_out.items():
             one_of("held_out", split, ("dev", "test"))
             _share(f"held_out.{split}", share)
@@ -146,6 +157,14 @@ class Phase(JsonConfig):
 
 def _at_least(name: str, value: float, low: float) -> None:
     require(math.isfinite(value) and value >= low, f"{name} is {value}; choose a number of at least {low:g}.")
+
+
+def _is_pattern(text: str) -> bool:
+    try:
+        re.compile(text)
+    except re.error:
+        return False
+    return True
 
 
 def _share(name: str, value: float) -> None:

@@ -10,9 +10,10 @@ from tiny_transformer.errors import DataError
 from tiny_transformer.tokenizer import Message
 from tiny_transformer.training.examples import Dialogue, Example, Pair, Text, texts_of, turns
 from tiny_transformer.training.files import DataFile, join, locate
+from tiny_transformer.training.intents import composed, small_talk
+from tiny_transformer.training.recasting import recast
 from tiny_transformer.training.records import Faults, read_records
-from tiny_transformer.training.rephrasing import rephrase
-from tiny_transformer.training.settings import Source
+from tiny_transformer.training.settings import GENERATED, Source
 from tiny_transformer.training.stories import story_dialogue
 from tiny_transformer.training.words import reversed_words
 
@@ -23,7 +24,8 @@ def read_examples(source: Source, root: str, split: str, variant: int = 0) -> It
         return
     examples = _of_split(source, root, split, variant)
     if split == "train" and source.compose > 1:
-        examples = _composed(examples, source, variant)
+        dialogues = (example for example in examples if isinstance(example, Dialogue))
+        examples = composed(dialogues, source, variant, _openings(source, root))
     found = False
     for example in examples:
         found = True
@@ -40,7 +42,7 @@ def held_out(source: Source, root: str, split: str) -> list[Example]:
 
 def source_files(source: Source, root: str) -> list[tuple[DataFile, ...]]:
     """The files behind a source; none for data that is generated."""
-    return [] if source.format == "reversed-words" else locate(join(root, source.path))
+    return [] if source.format == GENERATED else locate(join(root, source.path))
 
 
 def source_bytes(source: Source, root: str) -> int:
@@ -51,8 +53,7 @@ def source_bytes(source: Source, root: str) -> int:
 def split_of(text: str, held_out: dict[str, float]) -> str:
     """Which split a text belongs to, by its hash alone: the same on every machine, whatever else is in the file."""
     # Case and punctuation are no difference: "Bye" in training would give "bye!" away.
-    plain = re.sub(r"[\W_]+", " ", text.lower()).strip()
-    place = int.from_bytes(hashlib.sha256(plain.encode()).digest()[:8], "big") / 2**64
+    place = int.from_bytes(hashlib.sha256(plain_words(text).encode()).digest()[:8], "big") / 2**64
     for split in ("test", "dev"):
         place -= held_out.get(split, 0.0)
         if place < 0:
@@ -60,45 +61,60 @@ def split_of(text: str, held_out: dict[str, float]) -> str:
     return "train"
 
 
+def plain_words(text: str) -> str:
+    """A text without regard to case, punctuation and spacing: what counts when two are the same."""
+    return re.sub(r"[\W_]+", " ", text.lower()).strip()
+
+
+def before_files(source: Source, root: str) -> list[tuple[DataFile, ...]]:
+    """The files of the dialogues that may stand before a source's own."""
+    return locate(join(root, source.before)) if source.before else []
+
+
 def _of_split(source: Source, root: str, split: str, variant: int) -> Iterator[Example]:
-    if source.format == "reversed-words":
-        candidates: Iterator[tuple[str, Example]] = ((word, Pair(word, word[::-1])) for word in reversed_words())
-    else:
-        candidates = _candidates(source, root, split, variant)
-    for key, example in candidates:
-        if source.split != "train" or split_of(key, source.held_out) == split:
+    unwanted = re.compile(source.leave_out, re.IGNORECASE) if source.leave_out else None
+    for key, example in _candidates(source, root, variant):
+        if source.split == "train" and split_of(key, source.held_out) != split:
+            continue
+        if unwanted is None or not any(map(unwanted.search, texts_of(example))):
             yield example
 
 
-def _candidates(source: Source, root: str, split: str, variant: int) -> Iterator[tuple[str, Example]]:
+def _candidates(source: Source, root: str, variant: int) -> Iterator[tuple[str, Example]]:
     """Every example with the text that decides its split."""
+    if source.format == GENERATED:
+        yield from ((word, Pair(word, word[::-1])) for word in reversed_words())
+        return
+    records = _records(source_files(source, root), source.format, source.name)
+    if source.format == "intents":
+        yield from small_talk(
+            source, list(records), variant, lambda text: split_of(text, source.held_out) == source.split
+        )
+        return
+    for record in records:
+        yield _example(source, record, variant)
+
+
+def _records(units: list[tuple[DataFile, ...]], kind: str, name: str) -> Iterator[Any]:
     faults = Faults()
-    for unit in source_files(source, root):
-        for record in read_records(unit, source.format, faults):
-            yield from _examples(source, record, variant)
-    faults.settle(source.name)
+    for unit in units:
+        yield from read_records(unit, kind, faults)
+    faults.settle(name)
 
 
-def _examples(source: Source, record: Any, variant: int) -> Iterator[tuple[str, Example]]:
+def _example(source: Source, record: Any, variant: int) -> tuple[str, Example]:
     if source.format == "pairs":
         a, b = record
-        yield a, Pair(b, a) if source.swap else Pair(a, b)
-    elif source.format == "intents":
-        questions, answer = record
-        for question in questions:
-            asked = question
-            if source.rephrase and variant:
-                asked = rephrase(question, random.Random(f"{variant} {question}"))
-            yield question, turns((asked, answer))  # the split is the question's own, however it is spelt
-    elif source.format == "dialogues":
+        return a, Pair(b, a) if source.swap else Pair(a, b)
+    if source.format == "dialogues":
         dialogue = _dialogue(source, record, variant)
-        yield " ".join(texts_of(dialogue)), dialogue
-    elif source.format == "stories":
+        return " ".join(texts_of(dialogue)), dialogue
+    if source.format == "stories":
         story, title = record
         rng = random.Random(f"{variant} {story[:200]}")
-        yield story, story_dialogue(story, title, rng)
-    else:
-        yield record, Text(record)
+        told = recast(story, rng) if source.recast and variant else story
+        return story, story_dialogue(told, "" if told != story else title, rng)  # the title names the first cast
+    return record, Text(record)
 
 
 def _dialogue(source: Source, record: Any, variant: int) -> Dialogue:
@@ -108,12 +124,8 @@ def _dialogue(source: Source, record: Any, variant: int) -> Dialogue:
     return turns(record, first=first)
 
 
-def _composed(examples: Iterator[Example], source: Source, variant: int) -> Iterator[Example]:
-    """Each dialogue once, some alone and some joined to others, in an order of this variant's own."""
-    items = [example for example in examples if isinstance(example, Dialogue)]
-    rng = random.Random(f"compose {variant} {source.name}")
-    rng.shuffle(items)
-    while items:
-        count = rng.randint(2, source.compose) if rng.random() < source.compose_share else 1
-        taken = [items.pop() for _ in range(min(count, len(items)))]
-        yield Dialogue(tuple(message for dialogue in taken for message in dialogue.messages))
+def _openings(source: Source, root: str) -> list[Dialogue]:
+    """Dialogues that questions may come after; those whose hash holds them out stay out here too."""
+    records = _records(before_files(source, root), "dialogues", source.before)
+    found = (_dialogue(Source(format="dialogues"), record, 0) for record in records)
+    return [d for d in found if split_of(" ".join(texts_of(d)), source.held_out) == source.split]

@@ -19,6 +19,12 @@ ABOUT = (
     "Write a story about {}.",
     "tell me a story about {}",
     "A story about {}, please.",
+    "Let me hear a story about {}.",
+    "Have you got a story about {}?",
+    "My daughter wants a story about {}.",
+    "Tell us a bedtime story about {}.",
+    "Invent a tale about {}!",
+    "What about a story with {}?",
 )
 ANY = (
     "Tell me a story.",
@@ -32,6 +38,16 @@ ANY = (
 )
 ANY_SHARE = 0.15  # of the requests name no thing
 
+_TWO_SHARE, _THREE_SHARE = 0.35, 0.1  # of the others name two things, or three
+_OPENING = 400  # characters in which a story says who it is about
+
+_NAMED = re.compile(r"\b(?:a|an)\s+(?:[a-z]+,?\s+){0,3}?([a-z]+)\s+(?:named|called)\s+([A-Z][a-z]+)\b")
+# Where a noun ends: an adjective stands before another word instead.
+_VERBS = "was is had has were would said went came saw met ran felt took got gave knew thought found"
+_JOINTS = "and or to in of with who that for on at as but"
+_NOUN = re.compile(
+    rf"\b([a-z]+)(?=[.,!?;:]|\s+(?:\w+ed|{'|'.join((_VERBS + ' ' + _JOINTS).split())})\b)", re.IGNORECASE
+)
 _NOUN_PHRASE = re.compile(r"\b(a|an|the|his|her|their)\s+(?:[a-z]+ly\s+)?([a-z]+)\b(?:\s+([a-z]+)\b)?", re.IGNORECASE)
 # Words that follow an article and yet are not what a story is about.
 _FILLERS = """
@@ -47,7 +63,7 @@ _NOT_A_TOPIC = frozenset(_FILLERS.split())
 
 
 def topics(story: str) -> list[str]:
-    """The things a story speaks of most, most frequent first, as one would name them: "a fox", "the sea"."""
+    """The things a story speaks of most, and early, as one would name them: "a fox", "a girl named Mia", "the sea"."""
     phrases = [(a.lower(), first.lower(), second.lower()) for a, first, second in _NOUN_PHRASE.findall(story)]
     direct = {first for _, first, _ in phrases}  # words that an article stands right before
     counts: Counter[str] = Counter()
@@ -60,12 +76,19 @@ def topics(story: str) -> list[str]:
         counts[noun] += 1
         if article in ("a", "an"):
             indefinite.add(noun)
-    frequent = [noun for noun, count in counts.most_common(4) if count >= 2] or [n for n, _ in counts.most_common(1)]
-    return [_with_article(noun, noun in indefinite) for noun in frequent]
+    opening = story[:_OPENING].lower()
+    ranked = sorted(counts, key=lambda noun: -(counts[noun] + 2 * (noun in opening)))
+    nouns = {found.lower() for found in _NOUN.findall(story)}
+    ranked = [noun for noun in ranked if noun in nouns]
+    frequent = [noun for noun in ranked if counts[noun] >= 2][:4] or ranked[:1]
+    named = [f"{_with_article(noun, True)} named {name}" for noun, name in _NAMED.findall(story[:_OPENING])[:1]]
+    heroes = {noun for noun, _ in _NAMED.findall(story[:_OPENING])[:1]}
+    return [*named, *(_with_article(noun, noun in indefinite) for noun in frequent if noun not in heroes)]
 
 
 def story_dialogue(story: str, title: str, rng: random.Random) -> Dialogue:
     """The request and the story; another `rng` state asks in other words, for another thing in it."""
+    story = story.replace("**", "")  # nobody speaks in bold type
     things = topics(story)
     if title and (not things or rng.random() < 0.5):
         request = rng.choice(ABOUT).format(_mid_sentence(title))
@@ -77,9 +100,10 @@ def story_dialogue(story: str, title: str, rng: random.Random) -> Dialogue:
 
 
 def _choose(things: list[str], rng: random.Random) -> str:
-    if len(things) > 1 and rng.random() < 0.25:
-        return " and ".join(rng.sample(things[:3], 2))
-    return rng.choice(things[:3])
+    draw = rng.random()
+    count = 3 if draw < _THREE_SHARE else 2 if draw < _THREE_SHARE + _TWO_SHARE else 1
+    *others, last = rng.sample(things[:4], min(count, len(things)))
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _with_article(noun: str, indefinite: bool) -> str:

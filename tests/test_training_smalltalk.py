@@ -1,0 +1,165 @@
+"""Small talk and stories in other words: what changes, what must not, and that nothing held out is given away."""
+
+import random
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from training_fixtures import write_jsonl
+
+from tiny_transformer.errors import ConfigError
+from tiny_transformer.training.analogies import Analogies
+from tiny_transformer.training.examples import texts_of
+from tiny_transformer.training.recasting import CASTS, plural, recast
+from tiny_transformer.training.settings import Source
+from tiny_transformer.training.sources import plain_words, read_examples
+from tiny_transformer.training.stories import story_dialogue, topics
+
+DOING = ("sing a song", "dance a waltz", "cook some rice", "read a map")
+HELD_OUT = {"dev": 0.2, "test": 0.3}
+
+
+def can_you(verbs: tuple[str, ...] = DOING) -> list[str]:
+    return [f"Can you {verb}?" for verb in verbs] + [f"Are you able to {verb}?" for verb in verbs[:2]]
+
+
+def talk(tmp_path: Path, **options: object) -> Source:
+    """Two intents whose phrasings are made of the same pieces, one of them ten times as large."""
+    many = [f"{frame} {thing}" for frame in ("Do you like", "Are you fond of", "Do you enjoy") for thing in THINGS]
+    records = [{"questions": can_you(), "answer": "No."}, {"questions": many, "answer": "Yes."}]
+    path = write_jsonl(tmp_path / "i.jsonl", records)
+    return replace(Source(name="talk", path=str(path), format="intents", variants=9), **options)
+
+
+THINGS = tuple(f"{colour} {thing}" for colour in ("red", "blue", "old", "new") for thing in ("cars", "hats", "songs"))
+
+
+def questions(source: Source, variant: int, split: str = "train") -> Counter:
+    return Counter(texts_of(example)[-2] for example in read_examples(source, "", split, variant))
+
+
+def test_what_stands_in_the_same_places_is_exchanged() -> None:
+    analogies = Analogies.learn([can_you(), ["Where do you live?"]])
+    assert "Are you able to cook some rice?" in analogies.phrasings("Can you cook some rice?", 0)
+    assert "Are you able to sing a song?" not in analogies.phrasings("Can you sing a song?", 0)  # it is there already
+    assert analogies.phrasings("Where do you live?", 1) == []
+
+
+def test_pieces_of_one_intent_stay_in_it_and_those_of_three_go_everywhere() -> None:
+    def intent(n: int) -> list[str]:
+        return [f"{frame} topic {n} here" for frame in ("please explain", "kindly explain")]
+
+    few = Analogies.learn([intent(1), intent(2), ["please leave now"]])
+    many = Analogies.learn([intent(1), intent(2), intent(3), ["please leave now"]])
+    assert few.phrasings("please leave now", 2) == []
+    assert many.phrasings("please leave now", 3) == ["kindly leave now"]
+
+
+def test_a_choice_that_is_not_allowed_leaves_the_question_as_it_is() -> None:
+    analogies = Analogies.learn([can_you()])
+    question = "Can you cook some rice?"
+    assert analogies.rephrase(question, 0, random.Random(1), lambda text: True) != question
+    assert analogies.rephrase(question, 0, random.Random(1), lambda text: False) == question
+
+
+def test_no_variant_ever_asks_a_held_out_question(tmp_path: Path) -> None:
+    # Contracting or spelling out makes one of these of another, which the hash may have held out.
+    twins = [f"{start} {thing}?" for thing in THINGS for start in ("What is it with", "What's it with")]
+    path = write_jsonl(tmp_path / "twins.jsonl", [{"questions": twins, "answer": "Who knows."}])
+    for source in (
+        talk(tmp_path, rephrase=True, analogies=0.5, balance=0.5, held_out=HELD_OUT),
+        talk(tmp_path, rephrase=True, held_out=HELD_OUT, path=str(path)),
+    ):
+        held_out = {plain_words(q) for split in ("dev", "test") for q in questions(source, 0, split)}
+        asked = {plain_words(q) for variant in range(9) for q in questions(source, variant)}
+        assert held_out
+        assert len(asked) > 1.5 * len(questions(source, 0))  # they are put in many other words,
+        assert not held_out & asked  # but never in these
+
+
+def test_every_answer_stays_with_its_own_question(tmp_path: Path) -> None:
+    source = talk(tmp_path, rephrase=True, analogies=1.0)
+    answers = [[texts_of(e)[1] for e in read_examples(source, "", "train", variant)] for variant in range(9)]
+    assert all(found == answers[0] for found in answers)
+    analogies = Analogies.learn([can_you(), [f"Do you like {thing}" for thing in THINGS]])
+    mixed = [new for question in can_you() for new in analogies.phrasings(question, 0) if "like" in new]
+    assert mixed == []
+
+
+def test_balance_shows_small_intents_more_often(tmp_path: Path) -> None:
+    def counts(balance: float, variant: int) -> Counter:
+        source = talk(tmp_path, balance=balance)
+        return Counter(texts_of(example)[1] for example in read_examples(source, "", "train", variant))
+
+    assert counts(0.0, 1) == counts(1.0, 0) == {"No.": 6, "Yes.": 36}  # the first variant is the file itself
+    assert counts(1.0, 1) == {"No.": 36, "Yes.": 36}
+    assert 6 < counts(0.5, 1)["No."] < 36
+
+
+def test_questions_come_in_the_midst_of_talk_about_other_things(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "d.jsonl", [{"turns": [f"{i} {turn}" for turn in "abcdefghi"]} for i in range(40)])
+    source = talk(tmp_path, compose=2, compose_share=0.5, before=str(tmp_path / "d.jsonl"), held_out={"test": 0.5})
+    found = list(read_examples(source, "", "train", 1))
+    opened = [example for example in found if re.match(r"\d", texts_of(example)[0])]
+    assert 0.1 < len(opened) / len(found) < 0.6
+    for example in opened:
+        roles = [message["role"] for message in example.messages]
+        assert roles == ["user", "assistant"] * (len(roles) // 2)  # whole exchanges, so that the question is the user's
+        assert texts_of(example)[-1] in ("Yes.", "No.")
+    every = [texts_of(example)[0] for variant in range(9) for example in read_examples(source, "", "train", variant)]
+    assert len({text.split()[0] for text in every if text[0].isdigit()}) < 35  # what is held out is not heard either
+
+
+def test_examples_with_unwanted_texts_are_left_out(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "d.jsonl", [{"turns": ["Hi", "I am (User 2)"]}, {"turns": ["Hi", "hello"]}])
+    source = Source(name="d", path=str(path), format="dialogues", leave_out=r"\(user")
+    assert [texts_of(example) for example in read_examples(source, "", "train")] == [["Hi", "hello"]]
+    with pytest.raises(ConfigError, match="no regular expression"):
+        replace(source, leave_out="(")
+
+
+STORY = (
+    "Once upon a time, there was a little girl named Lily. Lily had a fox and an owl. The fox ran. "
+    "Foxes run, but Lily could not bear it, and the owl flew to the castle. The castle was old."
+)
+
+
+def test_a_recast_story_has_other_heroes_all_through() -> None:
+    seen = set()
+    for seed in range(30):
+        told = recast(STORY, random.Random(seed))
+        words = re.findall(r"\w+", told)
+        assert not {"Lily", "fox", "Foxes", "owl"} & set(words)
+        assert "could not bear it" in told
+        assert told.count(words[words.index("named") + 1]) == 3
+        assert len(words) == len(re.findall(r"\w+", STORY))
+        assert not re.search(r"\ba [aeio]|\ban [^aeiou]", told)
+        (hero,) = re.findall(r"had an? (\w+)", told)
+        assert hero in CASTS[0]
+        assert f"The {hero} ran. {plural(hero).capitalize()} run" in told
+        seen.add(hero)
+    assert len(seen) > 10
+    assert recast(STORY, random.Random(3)) == recast(STORY, random.Random(3))
+    assert recast("Nothing is known here.", random.Random(1)) == "Nothing is known here."
+
+
+def test_the_request_names_who_the_story_is_about() -> None:
+    assert topics(STORY)[0] == "a girl named Lily"
+    assert "the volcanic" not in topics("The volcanic plain. The volcanic rock was hot. The rock was red.")
+    requests = {texts_of(story_dialogue(STORY, "", random.Random(seed)))[0] for seed in range(60)}
+    assert any(" and " in request for request in requests)
+    assert any("Lily" in request for request in requests)
+    assert "**" not in texts_of(story_dialogue("**The Fox** sat. The fox ate.", "", random.Random(1)))[1]
+
+
+def test_a_recast_source_asks_for_the_new_heroes_and_keeps_its_split(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "s.jsonl", [{"story": STORY, "title": "Lily"}] * 3)
+    source = Source(name="s", path=str(path), format="stories", recast=True, variants=20)
+    assert texts_of(next(read_examples(source, "", "train", 0)))[1] == STORY
+    for variant in range(1, 20):
+        request, story = texts_of(next(read_examples(source, "", "train", variant)))
+        assert "Lily" not in request + story
+        named = re.findall(r"(?:an?|the) (\w+)(?= and|,|\.|\?|$)", request.removeprefix("A story"))
+        assert all(word in story or word in ("story", "bedtime") for word in named)

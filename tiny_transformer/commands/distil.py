@@ -1,0 +1,45 @@
+"""`distil`: let a larger translator write the targets a smaller one learns from."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from tiny_transformer.commands.generate import add_backend_arguments, add_decoding_arguments, decoding_options
+
+EXAMPLE = "python -m tiny_transformer distil teacher --data train.tsv --out distilled.tsv --exclude test.tsv"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The teacher, its sources, what it must not say, and how it decodes."""
+    parser.add_argument("bundle", metavar="TEACHER", help="the larger model's folder")
+    parser.add_argument("--data", nargs="+", required=True, metavar="PATH", help="pairs, or a .txt file of sources")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="source TAB target, for train --also")
+    parser.add_argument(
+        "--exclude", nargs="+", default=[], metavar="PATH", help="pairs of dev and test: none of their targets is used"
+    )
+    parser.add_argument("--n-best", type=int, metavar="N", help="with --num-beams: so many targets a source")
+    parser.add_argument("--batch-rows", type=int, default=512, metavar="N", help="hypotheses worked on at once")
+    parser.add_argument("--overwrite", action="store_true", help="replace the file")
+    add_backend_arguments(parser)
+    add_decoding_arguments(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Generate and write; started again after a kill, the same command goes on."""
+    from tiny_transformer.generation import GenerationOptions
+    from tiny_transformer.text_model import load
+    from tiny_transformer.training.distil import Distillation, distil, read_forbidden, read_sources
+
+    teacher = load(options.bundle, options.backend, options.device, options.threads)
+    decoding = GenerationOptions.from_keywords(
+        {**decoding_options(options), "logprobs": False}, teacher.bundle.generation
+    )
+    work = Distillation(
+        teacher, read_sources(options.data), decoding, read_forbidden(options.exclude), options.batch_rows
+    )
+    pairs = distil(work, options.out, overwrite=options.overwrite)
+    print(
+        f"wrote {pairs:,} pairs from {len(work.sources):,} sources to {options.out}; "
+        f"train on them with: python -m tiny_transformer train RECIPE --also {options.out}",
+        file=sys.stderr,
+    )

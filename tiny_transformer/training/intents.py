@@ -1,0 +1,60 @@
+"""Small talk: many ways to ask for one answer, put as other people would put them, alone and in the midst of talk."""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+
+from tiny_transformer.training.analogies import Analogies
+from tiny_transformer.training.examples import Dialogue, turns
+from tiny_transformer.training.rephrasing import rephrase
+from tiny_transformer.training.settings import Source
+
+Intent = tuple[list[str], str]  # phrasings and the answer they all get
+_BEFORE_SHARE = 0.3  # of the composed dialogues begin with talk about something else
+_BEFORE_TURNS = (2, 4, 6)  # of that talk: whole exchanges, so that the question comes from the user
+
+
+def small_talk(
+    source: Source, intents: Sequence[Intent], variant: int, is_trained_on: Callable[[str], bool]
+) -> Iterator[tuple[str, Dialogue]]:
+    """Every phrasing with its answer, beside the phrasing as it stands in the file: the text that decides its split.
+
+    In every variant but the first, `rephrase` puts the training questions in other words, never in those of a
+    question that is held out, and `balance` shows questions of small intents more than once.
+    """
+    trained = tuple(tuple(filter(is_trained_on, questions)) for questions, _ in intents)
+    largest = max(map(len, trained), default=0)
+    for number, (questions, answer) in enumerate(intents):
+        copies = (largest / len(trained[number])) ** source.balance if variant and trained[number] else 1.0
+        for question in questions:
+            rng = random.Random(f"{variant} {question}")
+            for _ in range(int(copies) + (rng.random() < copies % 1)):
+                asked = question
+                if source.rephrase and variant:
+                    if rng.random() < source.analogies:
+                        asked = _learnt(trained).rephrase(question, number, rng, is_trained_on)
+                    asked = rephrase(asked, rng)
+                    # By chance the new words may be those of a held-out question.
+                    asked = asked if is_trained_on(asked) else question
+                yield question, turns((asked, answer))
+
+
+def composed(
+    dialogues: Iterator[Dialogue], source: Source, variant: int, openings: Sequence[Dialogue] = ()
+) -> Iterator[Dialogue]:
+    """Each dialogue once, some alone and some joined to others, in an order of this variant's own."""
+    items = list(dialogues)
+    rng = random.Random(f"compose {variant} {source.name}")
+    rng.shuffle(items)
+    while items:
+        count = rng.randint(2, source.compose) if rng.random() < source.compose_share else 1
+        taken = [items.pop() for _ in range(min(count, len(items)))]
+        if openings and rng.random() < _BEFORE_SHARE:
+            talk = rng.choice(openings).messages
+            taken.insert(0, Dialogue(talk[: min(rng.choice(_BEFORE_TURNS), len(talk) // 2 * 2)]))
+        yield Dialogue(tuple(message for dialogue in taken for message in dialogue.messages))
+
+
+@lru_cache(maxsize=4)
+def _learnt(phrasings: tuple[tuple[str, ...], ...]) -> Analogies:
+    return Analogies.learn(phrasings)
