@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--models", type=Path, default=ROOT / ".cache" / "benchmarks")
     parser.add_argument("--json", type=Path, default=ROOT / "benchmarks" / "results" / "growth-cpu.json")
-    parser.add_argument("--chart", type=Path, default=ROOT / "docs" / "figures" / "growth.png")
+    parser.add_argument("--chart", type=Path, default=ROOT / "benchmarks" / "results" / "growth.png")
     options = parser.parse_args()
     folder = make(options.models, SHAPES["G"], ["onnx"])["onnx"]
     found = {"machine": describe(), "rounds": options.rounds, "times": times(folder, options.rounds)}

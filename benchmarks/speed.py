@@ -61,7 +61,7 @@ def main() -> None:
     )
     parser.add_argument("--models", type=Path, default=ROOT / ".cache" / "benchmarks", help="where models are kept")
     parser.add_argument("--json", type=Path, default=RESULTS / "speed-cpu.json")
-    parser.add_argument("--chart", type=Path, default=ROOT / "docs" / "figures" / "speed.png")
+    parser.add_argument("--chart", type=Path, default=RESULTS / "speed.png")
     options = parser.parse_args()
     pythons = dict(item.split("=", 1) for item in options.python)
     entries = [*options.entries, *(name for name in pythons if name not in options.entries)]

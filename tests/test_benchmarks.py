@@ -83,7 +83,7 @@ def test_the_readme_shows_the_kept_results() -> None:
     found = json.loads((RESULTS / "speed-cpu.json").read_text(encoding="utf-8"))
     for language in ("README.md", "README.zh-CN.md"):
         text = (ROOT / language).read_text(encoding="utf-8")
-        assert "docs/figures/speed.png" in text
+        assert "benchmarks/results/speed.png" in text
         for one in found["contests"]:
             if one["threads"] == 1:
                 for line in one["ratios"]:
