@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 LARGEST = 127.0  # what the highest activation of a block becomes
 ZERO = 128  # and what 0 becomes: the fast kernels want unsigned activations
 
+PRODUCT = "MatMulIntegerToFloat"
 _ONE, _ZERO, _STEP, _LAST = "integer.one", "integer.zero", "integer.step", "integer.last"
 
 
@@ -55,7 +56,7 @@ def integer_linear(
         product = [f"{part}.rounded", f"{part}.weight", _ONE, f"{part}.weight_scale", _ZERO]
         nodes += [
             *_unpacked(part, weight, scales),
-            helper.make_node("MatMulIntegerToFloat", product, [f"{part}.sum"], domain="com.microsoft"),  # R N
+            helper.make_node(PRODUCT, product, [f"{part}.sum"], domain="com.microsoft"),  # R N
             helper.make_node("Mul", [f"{part}.sum", f"{part}.scale"], [f"{part}.y"]),
         ]
     nodes.append(helper.make_node("Sum", [f"{part}.y" for part in parts] + ([bias] if bias else []), [y]))

@@ -56,6 +56,7 @@ def export_int8(folder: Path) -> list[str]:
 
     from .artefact import similar, write_graph
     from .external import sign
+    from .integer import PRODUCT
     from .samples import samples_for
     from .to_onnx import export_onnx
 
@@ -71,11 +72,16 @@ def export_int8(folder: Path) -> list[str]:
     write_weights(folder / WEIGHTS_INT8, quantize_weights(bundle.weights()), source)
     index = read_index(folder / WEIGHTS_INT8)
     model = load_model(bundle)
+    written = [WEIGHTS_INT8]
     for name, name_int8, linear in graphs:
         graph = quantize_graph(onnx.load(folder / name, load_external_data=False), index, linear)
+        if linear is as_integers and not any(node.op_type == PRODUCT for node in graph.graph.node):
+            (folder / name_int8).unlink(missing_ok=True)  # it would be the other graph once more
+            continue
+        written.append(name_int8)
         sign(graph, bundle.config, index)
         write_graph(folder / name_int8, graph, samples_for(name_int8, model, bundle.config), similar)
-    return [WEIGHTS_INT8, *(name for _, name, _ in graphs)]
+    return written
 
 
 def quantize_weights(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

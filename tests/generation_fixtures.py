@@ -94,7 +94,7 @@ class FakeBackend:
         return result
 
     def attention(self, target: Batch, source: Batch | None) -> AttentionArrays:
-        raise NotImplementedError
+        raise AssertionError("generation has no use for attention weights")
 
     def row_logits(self, tokens: Sequence[int], source: Sequence[int] | None) -> np.ndarray:
         """Logits (V,) after `tokens`."""

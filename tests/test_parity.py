@@ -141,6 +141,33 @@ def test_8_bit_is_judged_by_the_task_and_needs_one(make_bundle: BundleFactory):
     assert result.detail == "0.00 accuracy against 100.00"
 
 
+def test_8_bit_that_is_worse_one_text_at_a_time_is_caught(make_bundle: BundleFactory):
+    """Other kernels may run for a batch than for a single text: both must do the task."""
+    bundle = make_bundle("decoder-only", max_length=64)
+    backend = EagerBackend(tiny_model(bundle.config), bundle.config)
+    line = json.dumps({"messages": [{"role": "user", "content": "Hi"}], "answer": _reply(bundle, backend)}) + "\n"
+    (bundle.folder / EVALUATION).write_text(3 * line, encoding="utf-8")
+    for wrong_alone in (True, False):
+        candidate = _WrongFor(bundle, lambda n_rows, alone=wrong_alone: (n_rows == 1) == alone)
+        (result,) = text_results(bundle, backend, candidate, None, progress=lambda _: None)
+        assert not result.passed
+        assert result.detail == "0.00 accuracy against 100.00"
+
+
+class _WrongFor(EagerBackend):
+    """Right, but for batches of a certain size: these are read as if by another model."""
+
+    def __init__(self, bundle: Bundle, wrong: Callable[[int], bool]) -> None:
+        super().__init__(tiny_model(bundle.config), bundle.config)
+        self._other = EagerBackend(tiny_model(bundle.config, seed=1), bundle.config)
+        self._wrong = wrong
+
+    def start(self, prefix, source, capacity):
+        if self._wrong(len(prefix.ids)):
+            return self._other.start(prefix, source, capacity)
+        return super().start(prefix, source, capacity)
+
+
 def _reply(bundle: Bundle, backend: EagerBackend) -> str:
     from tiny_transformer.generation.prompt import prompt_for
     from tiny_transformer.parity.examples import Example

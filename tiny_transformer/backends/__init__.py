@@ -8,13 +8,14 @@ from tiny_transformer.backends.base import Backend
 from tiny_transformer.backends.gpu import has_nvidia_gpu
 from tiny_transformer.bundle import (
     ATTENTION_ONNX,
+    DECODER_INT8,
     DECODER_ONNX,
     ENCODER_INT8,
-    ENCODER_INT8_BATCH,
     ENCODER_ONNX,
-    INT8,
+    FOR_BATCHES,
     REQUIRED,
     TORCHSCRIPT,
+    WEIGHTS_INT8,
     Bundle,
 )
 from tiny_transformer.errors import BackendError
@@ -107,6 +108,7 @@ def device_name(device: str) -> str:
 def files_read(bundle: Bundle, name: str) -> list[str]:
     """The files of the folder that a backend's user relies on: what a parity report must vouch for."""
     extra = [ATTENTION_ONNX, *graphs(name, bundle)] if name.startswith("onnx") else [TORCHSCRIPT]
+    extra += FOR_BATCHES if name == "onnx-int8" else ()
     return [file for file in (*REQUIRED, *(extra if name != "eager" else ())) if bundle.has(file)]
 
 
@@ -115,7 +117,7 @@ def graphs(name: str, bundle: Bundle) -> list[str]:
     has_encoder = bundle.config.is_encoder_decoder
     if name == "onnx":
         return [ENCODER_ONNX, DECODER_ONNX] if has_encoder else [DECODER_ONNX]
-    return [file for file in INT8 if has_encoder or file not in (ENCODER_INT8, ENCODER_INT8_BATCH)]
+    return [ENCODER_INT8, DECODER_INT8, WEIGHTS_INT8] if has_encoder else [DECODER_INT8, WEIGHTS_INT8]
 
 
 def _obstacle(name: str, bundle: Bundle | None, device: str | None) -> str | None:

@@ -70,8 +70,8 @@ class OrtBackend:
         self._bundle = bundle
         self._weights = WEIGHTS_INT8 if int8 else WEIGHTS
         # For a few rows, and for many.
-        self._encoders = (ENCODER_INT8, ENCODER_INT8_BATCH) if int8 else (ENCODER_ONNX, ENCODER_ONNX)
-        self._decoders = (DECODER_INT8, DECODER_INT8_BATCH) if int8 else (DECODER_ONNX, DECODER_ONNX)
+        self._encoders = _pair(bundle, ENCODER_INT8, ENCODER_INT8_BATCH) if int8 else (ENCODER_ONNX, ENCODER_ONNX)
+        self._decoders = _pair(bundle, DECODER_INT8, DECODER_INT8_BATCH) if int8 else (DECODER_ONNX, DECODER_ONNX)
         self._places = np.arange(self.config.max_length)
         self._threads = threads
         index = read_index(bundle.folder / WEIGHTS_INT8) if int8 else bundle.index
@@ -255,6 +255,11 @@ def open_ort(bundle: Bundle, *, threads: int | None = None, int8: bool = False) 
     if int8:
         _check_int8(bundle)
     return OrtBackend(bundle, threads=threads, int8=int8)
+
+
+def _pair(bundle: Bundle, few: str, many: str) -> tuple[str, str]:
+    """The graphs for few rows and for many; the same where the model has but one."""
+    return few, many if bundle.has(many) else few
 
 
 def _check_int8(bundle: Bundle) -> None:
