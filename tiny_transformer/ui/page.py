@@ -1,5 +1,7 @@
 """The whole page: its head, its tabs, and the endpoints behind it."""
 
+from typing import Any, Self
+
 import gradio as gr
 
 from tiny_transformer.ui.about_tab import build_about_tab
@@ -8,8 +10,26 @@ from tiny_transformer.ui.compare_tab import CompareTab
 from tiny_transformer.ui.desk import Desk
 from tiny_transformer.ui.endpoints import add_endpoints
 from tiny_transformer.ui.inside_tab import InsideTab
+from tiny_transformer.ui.settings import Limits
 from tiny_transformer.ui.strings import dictionary
 from tiny_transformer.ui.top import build_top
+
+
+class Page(gr.Blocks):
+    """A page whose queue has its bounds from birth: setting them later makes Gradio build its whole server again."""
+
+    def __init__(self, limits: Limits, **options: Any) -> None:
+        self._limits = limits
+        super().__init__(**options)
+
+    def queue(self, *arguments: Any, **options: Any) -> Self:
+        """Gradio's own constructor asks for the queue and leaves its bounds open."""
+        bounds = {
+            "max_size": self._limits.queue + self._limits.running,
+            "default_concurrency_limit": self._limits.running,
+        }
+        super().queue(*arguments, **(bounds | options))
+        return self
 
 
 def translations() -> gr.I18n:
@@ -18,9 +38,9 @@ def translations() -> gr.I18n:
     return gr.I18n(en=dictionary("en"), **dict.fromkeys(("zh", "zh-CN", "zh-TW"), chinese))
 
 
-def build_page(desk: Desk, i18n: gr.I18n) -> gr.Blocks:
+def build_page(desk: Desk, i18n: gr.I18n) -> Page:
     """The page, not yet served."""
-    with gr.Blocks(title="Tiny Transformer", analytics_enabled=False, fill_width=True) as page:
+    with Page(desk.limits, title="Tiny Transformer", analytics_enabled=False, fill_width=True) as page:
         top = build_top(desk, page, i18n)
         with gr.Tabs(elem_id="tt-tabs"):
             with gr.Tab(i18n("tab_chat"), id="chat"):

@@ -66,14 +66,12 @@ def start(shelf: "Shelf", settings: Settings) -> "gr.Blocks":
     from tiny_transformer.ui.routes import failures, routes
     from tiny_transformer.ui.theme import stylesheet, theme
 
-    limits = settings.limits
     # The page's own check comes first and is friendlier; Gradio's bound also holds those who go around the page.
-    desk = Desk(shelf, limits, waiting=lambda: len(page._queue))
+    desk = Desk(shelf, settings.limits, waiting=lambda: len(page._queue))
     i18n = translations()
     workspace = tempfile.TemporaryDirectory(prefix="tiny-transformer-")
     weakref.finalize(desk, workspace.cleanup)
     page = build_page(desk, i18n)
-    page.queue(max_size=limits.queue + limits.running, default_concurrency_limit=limits.running)
     try:
         page.launch(
             server_name=settings.host,
