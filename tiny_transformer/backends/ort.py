@@ -48,17 +48,13 @@ class OrtState:
     memory: dict[str, np.ndarray]  # the encoder's keys and values, B H S K, and its mask, B S; empty without encoder
     lengths: np.ndarray  # B: how much of each row is written
     sources: np.ndarray  # B: which source each row of the memory holds
+    capacity: int  # places in the cache of each row
     # What the next run is bound to; None until a run, and after the number of rows has changed.
     session: Any = None
     binding: Any = None
     ids: np.ndarray = field(default_factory=lambda: _NO_IDS)  # B T
     positions: np.ndarray = field(default_factory=lambda: _NO_IDS)  # B T
     logits: np.ndarray = field(default_factory=lambda: np.empty((0, 0, 0), dtype=np.float32))  # B T V
-
-    @property
-    def capacity(self) -> int:
-        """Places in the cache of each row."""
-        return next(iter(self.caches.values())).shape[2]
 
 
 class OrtBackend:
@@ -94,6 +90,7 @@ class OrtBackend:
             memory=self._read(source),
             lengths=np.zeros(n_rows, dtype=np.int64),
             sources=np.arange(n_rows),
+            capacity=capacity,
         )
         logits = self._decode(prefix.ids, state)  # B T V
         # Places past a row's own length now hold padding's keys: overwritten before any query sees them.
@@ -104,7 +101,8 @@ class OrtBackend:
         """Add tokens (B, T) to every row; logits (B, V) after the last. T > 1 for a single row only."""
         if ids.ndim != 2 or ids.shape[0] != state.lengths.size or 0 in ids.shape or min(ids.shape) > 1:
             raise InputError(f"A step of shape {ids.shape} does not fit a state of {state.lengths.size} rows.")
-        if ids.astype(np.uint64).max() >= self.config.vocab_size:  # a negative id is a huge unsigned one
+        # As unsigned numbers, negative ids are huge.
+        if np.asarray(ids, np.int64).view(np.uint64).max() >= self.config.vocab_size:
             raise InputError(f"A step holds ids outside the vocabulary of {self.config.vocab_size}; check them.")
         logits = self._decode(ids, state)  # B T V
         state.lengths += ids.shape[1]
@@ -135,14 +133,15 @@ class OrtBackend:
             buffer[n_first:, :, :used] = other.caches[name][:, :, :used]
         sources = np.concatenate((state.sources, other.sources + state.sources.max() + 1))
         memory = {name: _stacked(array, other.memory[name]) for name, array in state.memory.items()}
-        return OrtState(caches, memory, np.concatenate((state.lengths, other.lengths)), sources)
+        lengths = np.concatenate((state.lengths, other.lengths))
+        return OrtState(caches, memory, lengths, sources, state.capacity)
 
     def logits(self, target: Batch, source: Batch | None) -> np.ndarray:
         """Logits (B, T, V) of a whole target at once, from an empty past."""
         check_inputs(self.config, target, source)
         n_rows = len(target.ids)
         lengths = np.zeros(n_rows, dtype=np.int64)
-        state = OrtState(self._empty_caches(n_rows, 0), self._read(source), lengths, np.arange(n_rows))
+        state = OrtState(self._empty_caches(n_rows, 0), self._read(source), lengths, np.arange(n_rows), capacity=0)
         return self._decode(target.ids, state)
 
     def attention(self, target: Batch, source: Batch | None) -> AttentionArrays:
