@@ -10,19 +10,24 @@ from conftest import BundleFactory, tiny_config, tiny_model
 from generation_fixtures import BOS, EOS, PAD, generate, random_rows
 
 from tiny_transformer.backends.base import Batch
-from tiny_transformer.backends.eager import EagerBackend, open_eager, set_threads, torch_device
+from tiny_transformer.backends.captured import CapturedBackend
+from tiny_transformer.backends.eager import EagerBackend, eager_on, open_eager, set_threads, torch_device
 from tiny_transformer.config import ARCHITECTURES, POSITIONS
 from tiny_transformer.errors import BackendError, InputError
 
 ATOL = 2e-5  # float32 sums in another order; a wrong place or mask is off by 1e-2 and more
-DEVICES = ["cpu", *([pytest.param("cuda", marks=pytest.mark.gpu)] if torch.cuda.is_available() else [])]
+ON_A_GPU = [pytest.param("cuda", marks=pytest.mark.gpu)] if torch.cuda.is_available() else []
+# The form for a GPU runs on the CPU as well, its steps played instead of replayed.
+WAYS = ["cpu", "captured on cpu", *ON_A_GPU]
 
 
 def make(
-    architecture: str = "encoder-decoder", dtype: torch.dtype | None = None, device: str = "cpu", **changes: Any
+    architecture: str = "encoder-decoder", dtype: torch.dtype | None = None, way: str = "cpu", **changes: Any
 ) -> EagerBackend:
     config = tiny_config(architecture, **changes)
-    return EagerBackend(tiny_model(config), config, device=torch_device(device), dtype=dtype)
+    if way == "captured on cpu":
+        return CapturedBackend(tiny_model(config), config, device="cpu", dtype=dtype)
+    return eager_on(tiny_model(config), config, torch_device(way), dtype)
 
 
 def rows_for(backend: EagerBackend, n_rows: int, seed: int = 0) -> tuple[Batch, Batch | None]:
@@ -45,11 +50,11 @@ def tokens_of(batch: Batch) -> list[list[int]]:
     return [row[:n].tolist() for row, n in zip(batch.ids, batch.lengths, strict=True)]
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_ragged_cached_steps_equal_the_whole_at_once(architecture: str, positions: str, device: str) -> None:
-    backend = make(architecture, device=device, positions=positions)
+def test_ragged_cached_steps_equal_the_whole_at_once(architecture: str, positions: str, way: str) -> None:
+    backend = make(architecture, way=way, positions=positions)
     prefix, source = rows_for(backend, 4)
     rows = tokens_of(prefix)
     assert len(set(map(len, rows))) > 1
@@ -62,11 +67,11 @@ def test_ragged_cached_steps_equal_the_whole_at_once(architecture: str, position
         logits, state = backend.step(new, state)
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("order", [[2, 0], [1, 1, 1, 0, 2], [0, 1, 2], [2, 1, 0], [1], [0, 3, 2]])
-def test_reorder_repeats_drops_and_swaps_rows(architecture: str, order: list[int], device: str) -> None:
-    backend = make(architecture, device=device)
+def test_reorder_repeats_drops_and_swaps_rows(architecture: str, order: list[int], way: str) -> None:
+    backend = make(architecture, way=way)
     prefix, source = rows_for(backend, 4, seed=5)
     rows = tokens_of(prefix)
     _, state = backend.start(prefix, source, 16)
@@ -80,10 +85,10 @@ def test_reorder_repeats_drops_and_swaps_rows(architecture: str, order: list[int
     assert np.allclose(logits, expected_after(backend, rows, picked), atol=ATOL)
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_joined_rows_go_on_as_if_alone(architecture: str, device: str) -> None:
-    backend = make(architecture, device=device)
+def test_joined_rows_go_on_as_if_alone(architecture: str, way: str) -> None:
+    backend = make(architecture, way=way)
     (prefix, source), (more, more_source) = rows_for(backend, 2, seed=5), rows_for(backend, 3, seed=6)
     _, state = backend.start(prefix, source, 16)
     _, state = backend.step(np.array([[9], [8]]), state)
@@ -95,9 +100,10 @@ def test_joined_rows_go_on_as_if_alone(architecture: str, device: str) -> None:
     assert np.allclose(logits, expected_after(backend, rows, sources), atol=ATOL)
 
 
-def test_several_new_tokens_on_a_past_of_one_row() -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_several_new_tokens_on_a_past_of_one_row(way: str) -> None:
     for architecture in ARCHITECTURES:
-        backend = make(architecture)
+        backend = make(architecture, way=way)
         prefix, source = rows_for(backend, 1)
         _, state = backend.start(prefix, source, 16)
         logits, state = backend.step(np.array([[5, 6, 7]]), state)
@@ -115,9 +121,10 @@ def test_a_longer_neighbour_changes_nothing() -> None:
     assert np.allclose(beside[0, :2], alone, atol=ATOL)
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_generation_is_argmax_of_the_uncached_model(architecture: str) -> None:
-    backend = make(architecture)
+def test_generation_is_argmax_of_the_uncached_model(architecture: str, way: str) -> None:
+    backend = make(architecture, way=way)
     prefix, source = rows_for(backend, 3)
     sources = None if source is None else tokens_of(source)
     for i, found in enumerate(generate(backend, tokens_of(prefix), sources, max_new_tokens=8)):
@@ -144,8 +151,9 @@ def test_attention_weights_are_of_every_layer_and_sum_to_one() -> None:
     assert gpt.cross is None
 
 
-def test_threads_share_a_backend() -> None:
-    backend = make("decoder-only", max_length=32)
+@pytest.mark.parametrize("way", WAYS)
+def test_threads_share_a_backend(way: str) -> None:
+    backend = make("decoder-only", way=way, max_length=32)
     prompts = [[[BOS, 3 + i]] for i in range(4)]
     options: dict[str, Any] = {"max_new_tokens": 20, "min_new_tokens": 20}
     expected = [generate(backend, prompt, None, **options) for prompt in prompts]
@@ -175,16 +183,22 @@ def test_the_model_is_not_changed_by_reading_its_attention() -> None:
     assert all(twin[name] is parameter for name, parameter in backend.model.named_parameters())
 
 
-def test_bfloat16_is_close_and_comes_out_as_float32() -> None:
-    exact, rough = make(), make(dtype=torch.bfloat16)
+@pytest.mark.parametrize("way", WAYS)
+def test_bfloat16_is_close_and_comes_out_as_float32(way: str) -> None:
+    exact, rough = make(), make(dtype=torch.bfloat16, way=way)
     prefix, source = rows_for(exact, 2)
-    logits, _ = rough.start(prefix, source, 16)
-    assert logits.dtype == np.float32
-    assert np.abs(logits - exact.start(prefix, source, 16)[0]).max() < 0.2
+    (expected, state), (logits, rough_state) = exact.start(prefix, source, 16), rough.start(prefix, source, 16)
+    for _ in range(2):
+        assert logits.dtype == np.float32
+        assert 0 < np.abs(logits - expected).max() < 0.2
+        (expected, state), (logits, rough_state) = (
+            backend.step(np.array([[7], [8]]), old) for backend, old in ((exact, state), (rough, rough_state))
+        )
 
 
-def test_what_does_not_fit_is_one_sentence() -> None:
-    backend, gpt = make(), make("decoder-only")
+@pytest.mark.parametrize("way", WAYS)
+def test_what_does_not_fit_is_one_sentence(way: str) -> None:
+    backend, gpt = make(way=way), make("decoder-only", way=way)
     one, source = Batch.of([[BOS]]), Batch.of([[5, EOS]])
     with pytest.raises(InputError, match="needs a source"):
         backend.start(one, None, 8)
@@ -203,6 +217,9 @@ def test_what_does_not_fit_is_one_sentence() -> None:
         gpt.step(np.array([[3], [4]]), state)
     with pytest.raises(InputError, match="2 places and 3 are needed"):
         gpt.step(np.array([[3, 4]]), state)
+    _, state = gpt.step(np.array([[3]]), state)
+    with pytest.raises(InputError, match="2 places and 3 are needed"):
+        gpt.step(np.array([[4]]), state)
 
 
 def test_devices_and_threads_are_checked(make_bundle: BundleFactory) -> None:

@@ -35,7 +35,9 @@ RINGS = {
         "tiny_transformer/weights.py",
     ),
     1: (
+        "tiny_transformer/backends/captured.py",
         "tiny_transformer/backends/eager.py",
+        "tiny_transformer/backends/places.py",
         "tiny_transformer/backends/ort.py",
         "tiny_transformer/backends/torchscript.py",
         "tiny_transformer/model/",
@@ -65,7 +67,9 @@ AT_TOP = {
     "torch": (
         "tiny_transformer/model/",
         "tiny_transformer/training/",
+        "tiny_transformer/backends/captured.py",
         "tiny_transformer/backends/eager.py",
+        "tiny_transformer/backends/places.py",
         "tiny_transformer/backends/torchscript.py",
         "export/",
     ),

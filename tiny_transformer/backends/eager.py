@@ -30,6 +30,13 @@ class TorchState:
     memory: Memory | None  # of the source, where there is an encoder
     sources: np.ndarray  # B: which source each row of the memory holds
 
+    def longest_with(self, n_new: int) -> int:
+        """Places that the longest row needs for so many more tokens; refused where there are not that many."""
+        capacity, needed = self.keys[0].size(2), int(self.lengths.max()) + n_new
+        if needed > capacity:
+            raise InputError(f"The cache has {capacity} places and {needed} are needed; ask for more.")
+        return needed
+
 
 class EagerBackend:
     """Runs a torch model through the protocol. Threads may share it: what a run needs is in its state."""
@@ -54,12 +61,7 @@ class EagerBackend:
         if not n_new <= capacity <= self.config.max_length:
             raise InputError(f"capacity is {capacity}; choose from {n_new} to {self.config.max_length}.")
         memory = None if source is None else self.model.encode(self._tensor(source.ids), self._tensor(source.mask))
-        shape = (n_rows, self.config.n_heads, capacity, self.config.d_head)  # B H C K
-        layers = range(self.config.n_decoder_layers)
-        # Zeros, not empty memory: a hidden place has weight 0, but 0 × NaN would still be NaN.
-        keys = [torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in layers]
-        values = [torch.zeros_like(key) for key in keys]
-        state = TorchState(keys, values, np.zeros(n_rows, dtype=np.int64), memory, np.arange(n_rows))
+        state = self._empty(n_rows, capacity, memory)
         logits = self._decode(prefix.ids, state)  # B T V
         # Places past a row's own length now hold padding's keys: overwritten before any query sees them.
         state.lengths = prefix.lengths.copy()
@@ -69,10 +71,7 @@ class EagerBackend:
     @torch.inference_mode()
     def step(self, ids: np.ndarray, state: TorchState) -> tuple[np.ndarray, TorchState]:
         """Add tokens (B, T) to every row; logits (B, V) after the last. T > 1 for a single row only."""
-        new = Batch(ids, np.full(ids.shape[0], ids.shape[-1], dtype=np.int64))
-        new.check(self.config, "step")
-        if ids.shape[0] != state.lengths.size or (ids.shape[0] > 1 and ids.shape[1] > 1):
-            raise InputError(f"A step of shape {ids.shape} does not fit a state of {state.lengths.size} rows.")
+        self._check_step(ids, state)
         logits = self._decode(ids, state)  # B T V
         state.lengths = state.lengths + ids.shape[1]
         return _array(logits[:, -1]), state
@@ -141,12 +140,25 @@ class EagerBackend:
         shared = {id(tensor): tensor for tensor in (*self.model.parameters(), *self.model.buffers())}
         return copy.deepcopy(self.model, shared)
 
+    def _check_step(self, ids: np.ndarray, state: TorchState) -> None:
+        new = Batch(ids, np.full(ids.shape[0], ids.shape[-1], dtype=np.int64))
+        new.check(self.config, "step")
+        if ids.shape[0] != state.lengths.size or (ids.shape[0] > 1 and ids.shape[1] > 1):
+            raise InputError(f"A step of shape {ids.shape} does not fit a state of {state.lengths.size} rows.")
+
+    def _empty(self, n_rows: int, capacity: int, memory: Memory | None) -> TorchState:
+        """A state with nothing written yet."""
+        shape = (n_rows, self.config.n_heads, capacity, self.config.d_head)  # B H C K
+        layers = range(self.config.n_decoder_layers)
+        # Zeros, not empty memory: a hidden place has weight 0, but 0 × NaN would still be NaN.
+        keys = [torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in layers]
+        values = [torch.zeros_like(key) for key in keys]
+        return TorchState(keys, values, np.zeros(n_rows, dtype=np.int64), memory, np.arange(n_rows))
+
     def _decode(self, ids: np.ndarray, state: TorchState) -> Tensor:
         """Write new tokens (B, T) behind each row's length; logits B T V."""
         positions = state.lengths[:, None] + np.arange(ids.shape[1])  # B T
-        used = int(positions[:, -1].max()) + 1
-        if used > state.keys[0].size(2):
-            raise InputError(f"The cache has {state.keys[0].size(2)} places and {used} are needed; ask for more.")
+        used = state.longest_with(ids.shape[1])
         # Views that end with the longest row: attention costs what is written, not what may come.
         keys = [key[:, :, :used] for key in state.keys]  # each B H used K
         values = [value[:, :, :used] for value in state.values]
@@ -189,7 +201,15 @@ def open_eager(
     place = torch_device(device)
     set_threads(threads)
     precision = {"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype]
-    return EagerBackend(load_model(bundle), bundle.config, device=place, dtype=precision)
+    return eager_on(load_model(bundle), bundle.config, place, precision)
+
+
+def eager_on(model: Any, config: ModelConfig, device: torch.device, dtype: torch.dtype | None = None) -> EagerBackend:
+    """A model on a device, in the form that is fast there."""
+    from tiny_transformer.backends.captured import CapturedBackend  # stands on this file
+
+    kind = CapturedBackend if device.type == "cuda" else EagerBackend
+    return kind(model, config, device=device, dtype=dtype)
 
 
 def torch_device(device: str | None) -> torch.device:

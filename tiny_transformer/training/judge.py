@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from tiny_transformer.backends.eager import EagerBackend
+from tiny_transformer.backends.eager import EagerBackend, eager_on
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.evaluation import Evaluation, Question, perplexity, reply_metrics, translation_metrics
 from tiny_transformer.generation import GenerationOptions, generate_ids
@@ -73,7 +73,7 @@ class Judge:
     def answer(self, model: Transformer, questions: Sequence[Question], options: GenerationOptions) -> Evaluation:
         """Generate an answer to each question and measure."""
         training = model.training
-        backend = EagerBackend(model, self.config, device=self.device)
+        backend = eager_on(model, self.config, self.device)
         texts = [""] * len(questions)
         prompts = [self._prompt(question) for question in questions]
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))

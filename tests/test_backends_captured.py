@@ -1,0 +1,150 @@
+"""The form of eager for a GPU: whatever is done to its states, they are those of plain eager; places are used again."""
+
+import gc
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import tiny_config, tiny_model
+from generation_fixtures import BOS, EOS, PAD, generate, random_rows
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tiny_transformer.backends import places as places_module
+from tiny_transformer.backends.base import Batch
+from tiny_transformer.backends.captured import CapturedBackend
+from tiny_transformer.backends.eager import EagerBackend, eager_on
+from tiny_transformer.backends.places import Places, Pool, Size
+from tiny_transformer.config import ARCHITECTURES, ModelConfig
+
+DEVICES = ["cpu", *([pytest.param("cuda", marks=pytest.mark.gpu)] if torch.cuda.is_available() else [])]
+CAPACITY = 40
+CONFIGS = {name: tiny_config(name, max_length=CAPACITY) for name in ARCHITECTURES}
+
+
+def pair(architecture: str, device: str) -> tuple[EagerBackend, CapturedBackend]:
+    """Plain eager on the CPU, and the other with the same weights."""
+    config = CONFIGS[architecture]
+    return EagerBackend(tiny_model(config), config), CapturedBackend(tiny_model(config), config, device=device)
+
+
+def batch_of(config: ModelConfig, n_rows: int, seed: int) -> tuple[Batch, Batch | None]:
+    prefix = Batch.of([[BOS, *row] for row in random_rows(seed, n_rows, 300, 5)], PAD)
+    longest = 4 + seed % 30  # so that sources of some batches need wider places than those of others
+    source = Batch.of([[*row, EOS] for row in random_rows(seed + 1, n_rows, 300, longest)], PAD)
+    return prefix, source if config.is_encoder_decoder else None
+
+
+def check_program(architecture: str, device: str, data: st.DataObject) -> None:
+    """Start, step, reorder and join at random; both ways give the same logits all along."""
+    both = pair(architecture, device)
+    seeds = st.integers(0, 10_000)
+
+    def started() -> list[Any]:
+        inputs = batch_of(both[0].config, data.draw(st.integers(1, 5)), data.draw(seeds))
+        results = [backend.start(*inputs, CAPACITY) for backend in both]
+        assert np.allclose(results[0][0], results[1][0], atol=2e-5)
+        return [state for _, state in results]
+
+    states = started()
+    for action in data.draw(st.lists(st.sampled_from(["step", "step", "reorder", "join"]), min_size=4, max_size=12)):
+        n_rows = states[0].lengths.size
+        if action == "step":
+            new = np.random.default_rng(data.draw(seeds)).integers(3, 300, (n_rows, 1))
+            results = [backend.step(new, state) for backend, state in zip(both, states, strict=True)]
+            assert np.allclose(results[0][0], results[1][0], atol=2e-5)
+            states = [state for _, state in results]
+        elif action == "reorder":
+            rows = np.array(data.draw(st.lists(st.integers(0, n_rows - 1), min_size=1, max_size=9)))
+            states = [backend.reorder(state, rows) for backend, state in zip(both, states, strict=True)]
+        else:
+            others = started()
+            states = [b.join(state, other) for b, state, other in zip(both, states, others, strict=True)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_any_course_of_events_is_that_of_plain_eager(architecture: str, device: str) -> None:
+    run = given(st.data())(lambda data: check_program(architecture, device, data))
+    settings(max_examples=60, deadline=None)(run)()
+
+
+def test_places_come_back_when_a_state_is_dropped_and_are_lent_again() -> None:
+    _, backend = pair("encoder-decoder", "cpu")
+    inputs = batch_of(backend.config, 3, seed=1)
+    _, first = backend.start(*inputs, CAPACITY)
+    _, second = backend.start(*inputs, CAPACITY)
+    taken = {id(first.places), id(second.places)}
+    assert len(taken) == 2, "two texts at once must not share places"
+    logits, first = backend.step(np.full((3, 1), 9), first)
+    recorded = first.places.steps
+    assert list(recorded) == [4]
+    kept = logits.copy()
+    del first, second
+    _, third = backend.start(*inputs, CAPACITY)
+    assert id(third.places) in taken
+    _, fourth = backend.start(*inputs, CAPACITY)
+    assert {id(third.places), id(fourth.places)} == taken
+    for state in (third, fourth):
+        assert np.array_equal(backend.step(np.full((3, 1), 9), state)[0], kept), "old numbers must not be seen"
+
+
+def test_steps_are_recorded_once_for_each_power_of_two() -> None:
+    _, backend = pair("decoder-only", "cpu")
+    _, state = backend.start(*batch_of(backend.config, 7, seed=3), CAPACITY)
+    places, seen = state.places, []
+    for n_rows in (7, 6, 4, 3, 2, 1):
+        state = backend.reorder(state, np.arange(n_rows))
+        logits, state = backend.step(np.full((n_rows, 1), 5), state)
+        assert logits.shape == (n_rows, 300)
+        assert state.places is places
+        seen.append(len(places.steps))
+    assert seen == [1, 1, 2, 2, 3, 4]
+
+
+def test_free_places_are_bounded_and_the_longest_unused_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = CONFIGS["decoder-only"]
+    pool = Pool(lambda size: Places(config, torch.device("cpu"), torch.float32, size))
+    leases = [pool.lend(Size.of(n_rows, 1, 0)) for n_rows in (1, 2, 4)]
+    made = [weakref.ref(lease.places) for lease in leases]
+    n_bytes = [lease.places.n_bytes for lease in leases]
+    while leases:
+        del leases[0]
+    monkeypatch.setattr(places_module, "KEPT_BYTES", sum(n_bytes[1:]))
+    lease = pool.lend(Size.of(8, 1, 0))
+    assert [places() is None for places in made] == [True, False, False]
+    assert lease.places.size.n_rows == 8
+
+
+def test_sizes_are_few() -> None:
+    assert Size.of(1, 1, 1) == (1, 64, 16)
+    assert Size.of(5, 65, 0) == (8, 128, 0)
+    assert Size.of(64, 256, 17) == (64, 256, 32)
+
+
+def test_a_model_that_is_let_go_is_gone_at_once() -> None:
+    _, backend = pair("encoder-decoder", "cpu")
+    generate(backend, [[BOS]], [[5, EOS]], max_new_tokens=4)
+    model = weakref.ref(backend.model)
+    gc.disable()
+    try:
+        del backend
+        assert model() is None, "its memory on the GPU would wait for the garbage collector"
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_steps_are_replayed_on_a_gpu_alone(device: str) -> None:
+    _, backend = pair("decoder-only", device)
+    _, state = backend.start(*batch_of(backend.config, 2, seed=3), CAPACITY)
+    _, state = backend.step(np.full((2, 1), 5), state)
+    (step,) = state.places.steps.values()
+    assert (step._graph is not None) == (device == "cuda")
+
+
+def test_on_the_cpu_eager_stays_plain() -> None:
+    config = CONFIGS["decoder-only"]
+    assert type(eager_on(tiny_model(config), config, torch.device("cpu"))) is EagerBackend

@@ -1,0 +1,189 @@
+"""PyTorch eager for a GPU: a step is recorded once, as a CUDA graph, and then replayed.
+
+The step of a small model is a hundred kernels that take longer to launch than to run. Over buffers that keep their
+place it is the same list of kernels every time, and a graph launches them all at once. On the CPU there is nothing to
+record: there the same code runs the step as it is.
+
+Shapes: B batch, R rows of a recording, T new tokens, V vocabulary.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tiny_transformer.backends.eager import EagerBackend, TorchState
+from tiny_transformer.backends.places import Lease, Places, Pool, Size, power_of_two
+from tiny_transformer.config import ModelConfig
+from tiny_transformer.model import Memory
+
+WARM_UPS = 2  # runs before a recording: libraries set themselves up in the first
+
+
+@dataclass
+class CapturedState(TorchState):
+    """A batch in places that were lent to it; its tensors are views of them."""
+
+    lease: Lease
+
+    @property
+    def places(self) -> Places:
+        """Where its rows lie."""
+        return self.lease.places
+
+    @property
+    def capacity(self) -> int:
+        """As it was asked for; the places may hold more."""
+        return self.keys[0].size(2)
+
+
+class CapturedBackend(EagerBackend):
+    """Eager whose steps are replayed."""
+
+    def __init__(
+        self, model: Any, config: ModelConfig, *, device: torch.device | str = "cuda", dtype: torch.dtype | None = None
+    ) -> None:
+        super().__init__(model, config, device=device, dtype=dtype)
+        self._pool = Pool(partial(Places, config, self.device, self.dtype))
+        self._changing = threading.Lock()  # of the pool, and of what is recorded
+        # One workspace for all recordings: they run one after the other, and keep nothing in it between two steps.
+        self._workspace = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
+
+    @torch.inference_mode()
+    def step(self, ids: np.ndarray, state: TorchState) -> tuple[np.ndarray, TorchState]:
+        """Add tokens (B, T) to every row; logits (B, V) after the last. T > 1 for a single row only."""
+        if ids.shape[-1] != 1:
+            return super().step(ids, state)
+        assert isinstance(state, CapturedState)
+        self._check_step(ids, state)
+        state.longest_with(1)
+        steps = state.places.steps
+        n_rows = power_of_two(state.lengths.size)
+        if n_rows not in steps:
+            steps[n_rows] = self._record(state, n_rows)
+        logits: np.ndarray = steps[n_rows](ids, state.lengths)
+        state.lengths = state.lengths + 1
+        return logits, state
+
+    @torch.inference_mode()
+    def reorder(self, state: TorchState, rows: np.ndarray) -> TorchState:
+        """The state whose row i was row rows[i]; rows may be repeated or left out."""
+        assert isinstance(state, CapturedState)
+        rows = np.asarray(rows, dtype=np.int64)
+        old, size = state.places, state.places.size
+        lease = state.lease if rows.size <= size.n_rows else self._lend(rows.size, size.capacity, size.n_source)
+        sources = state.sources[rows]
+        # A beam mostly trades places among rows of one source: then the memory can stay as it is.
+        moves = not np.array_equal(sources, state.sources)
+        lease.places.take(old, rows, int(state.lengths.max()), memory=moves)
+        return self._at(lease, state.lengths[rows], sources, state.capacity)
+
+    @torch.inference_mode()
+    def join(self, state: TorchState, other: TorchState) -> TorchState:
+        """The rows of both, `other`'s behind; both were started with the same capacity."""
+        assert isinstance(state, CapturedState)
+        assert isinstance(other, CapturedState)
+        first, second = state.lengths.size, other.lengths.size
+        old = state.places.size
+        n_source = max(old.n_source, other.places.size.n_source)
+        lease = state.lease
+        if first + second > old.n_rows or n_source > old.n_source:
+            lease = self._lend(first + second, old.capacity, n_source)
+            lease.places.take(state.places, np.arange(first), int(state.lengths.max()))
+        lease.places.take(other.places, np.arange(second), int(other.lengths.max()), at=first)
+        lengths = np.concatenate((state.lengths, other.lengths))
+        sources = np.concatenate((state.sources, other.sources + state.sources.max() + 1))
+        return self._at(lease, lengths, sources, state.capacity)
+
+    def _empty(self, n_rows: int, capacity: int, memory: Memory | None) -> TorchState:
+        lease = self._lend(n_rows, capacity, 0 if memory is None else memory.visible.size(-1))
+        if memory is not None:
+            lease.places.remember(memory)
+        return self._at(lease, np.zeros(n_rows, dtype=np.int64), np.arange(n_rows), capacity)
+
+    def _lend(self, n_rows: int, capacity: int, n_source: int) -> Lease:
+        with self._changing:
+            return self._pool.lend(Size.of(n_rows, capacity, n_source))
+
+    def _at(self, lease: Lease, lengths: np.ndarray, sources: np.ndarray, capacity: int) -> CapturedState:
+        keys, values = lease.places.caches(lengths.size, capacity)
+        return CapturedState(keys, values, lengths, lease.places.memories(lengths.size), sources, lease)
+
+    def _record(self, state: CapturedState, n_rows: int) -> "RecordedStep":
+        """The step over the first rows of the state's places, whole and at their full capacity."""
+        places = state.places
+        keys, values = places.caches(n_rows, places.size.capacity)
+        memory = [] if state.memory is None else [places.memories(n_rows)]
+        run = self.model.decode
+
+        def decode(ids: Tensor, positions: Tensor) -> Tensor:
+            logits: Tensor = run(ids, positions, keys, values, *memory)[0]
+            return logits[:, -1]  # R V
+
+        with self._changing:
+            return RecordedStep(decode, n_rows, self.config.vocab_size, self.device, self._workspace, state.lengths)
+
+
+class RecordedStep:
+    """Ids and positions in, logits out, always by way of the same memory."""
+
+    def __init__(
+        self,
+        decode: Callable[[Tensor, Tensor], Tensor],
+        n_rows: int,
+        vocab_size: int,
+        device: torch.device,
+        workspace: Any,
+        lengths: np.ndarray,
+    ) -> None:
+        """`lengths` of the rows that are in use: what runs before the recording writes where the step will."""
+        on_gpu = device.type == "cuda"
+        self._decode = decode
+        self._device = device
+        self._given = torch.zeros(2, n_rows, 1, dtype=torch.int64, pin_memory=on_gpu)  # ids, positions
+        self._found = torch.empty(n_rows, vocab_size, pin_memory=on_gpu)  # R V
+        self._inputs = torch.zeros_like(self._given, device=device)
+        self._logits = torch.empty_like(self._found, device=device)
+        # The same memory as numpy sees it.
+        self._ids, self._positions = self._given.numpy()
+        self._array = self._found.numpy()
+        self._positions[: lengths.size, 0] = lengths
+        self._graph = self._capture(workspace) if on_gpu else None
+
+    def __call__(self, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Logits (B, V) of one new token (B, 1) a row, valid until the next call; rows beyond B compute nonsense."""
+        n_rows = lengths.size
+        self._ids[:n_rows] = ids
+        self._positions[:n_rows, 0] = lengths
+        self._inputs.copy_(self._given, non_blocking=True)
+        if self._graph is None:
+            self._work()
+        else:
+            self._graph.replay()
+        self._found.copy_(self._logits, non_blocking=True)
+        if self._graph is not None:
+            torch.cuda.current_stream(self._device).synchronize()
+        return self._array[:n_rows]
+
+    def _work(self) -> None:
+        self._logits.copy_(self._decode(self._inputs[0], self._inputs[1]))
+
+    def _capture(self, workspace: Any) -> torch.cuda.CUDAGraph:
+        self._inputs.copy_(self._given)
+        with torch.cuda.device(self._device):
+            stream: torch.cuda.Stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(WARM_UPS):
+                    self._work()
+            torch.cuda.current_stream().wait_stream(stream)
+            graph = torch.cuda.CUDAGraph()
+            # Other threads go on meanwhile: only what this one does is recorded, and only it is held to the rules.
+            with torch.cuda.graph(graph, pool=workspace, stream=stream, capture_error_mode="thread_local"):
+                self._work()
+        return graph

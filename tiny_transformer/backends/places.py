@@ -1,0 +1,126 @@
+"""Buffers that keep their place: the caches of a batch, lent to one state at a time and used again by the next.
+
+Shapes: N buffers (keys of every layer, then values), R rows, H heads, C capacity, S source, K head width.
+"""
+
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tiny_transformer.config import ModelConfig
+from tiny_transformer.model import Memory
+
+KEPT_BYTES = 2**30  # of places that nobody uses
+SMALLEST_CAPACITY = 64
+SMALLEST_SOURCE = 16
+
+
+class Size(NamedTuple):
+    """How much some places hold; each number is a power of two, so that few sizes serve all texts."""
+
+    n_rows: int
+    capacity: int
+    n_source: int  # 0 without an encoder
+
+    @classmethod
+    def of(cls, n_rows: int, capacity: int, n_source: int) -> "Size":
+        """The smallest that fits."""
+        wide = max(SMALLEST_SOURCE, power_of_two(n_source)) if n_source else 0
+        return cls(power_of_two(n_rows), max(SMALLEST_CAPACITY, power_of_two(capacity)), wide)
+
+
+def power_of_two(number: int) -> int:
+    """The smallest power of two that is not below a number."""
+    return 1 << (number - 1).bit_length()
+
+
+class Places:
+    """Caches and memories for some rows. Rows that nobody uses hold old numbers, never NaN: 0 × NaN would be NaN."""
+
+    def __init__(self, config: ModelConfig, device: torch.device, dtype: torch.dtype, size: Size) -> None:
+        n_layers, heads, width = config.n_decoder_layers, config.n_heads, config.d_head
+        shape = (2 * n_layers, size.n_rows, heads)
+        self.size = size
+        self.n_layers = n_layers
+        self.cache = torch.zeros(*shape, size.capacity, width, dtype=dtype, device=device)  # N R H C K
+        self.memory = torch.zeros(*shape, size.n_source, width, dtype=dtype, device=device)  # N R H S K
+        # A row that sees nothing at all would be NaN.
+        self.visible = torch.ones(size.n_rows, 1, 1, size.n_source, dtype=torch.bool, device=device)
+        self.steps: dict[int, Any] = {}  # number of rows → the step recorded over them
+
+    @property
+    def n_bytes(self) -> int:
+        """What they take."""
+        return self.cache.nbytes + self.memory.nbytes
+
+    def caches(self, n_rows: int, capacity: int) -> tuple[list[Tensor], list[Tensor]]:
+        """Keys and values of the first rows, one a layer, each R H C K."""
+        buffers = list(self.cache[:, :n_rows, :, :capacity].unbind())
+        return buffers[: self.n_layers], buffers[self.n_layers :]
+
+    def memories(self, n_rows: int) -> Memory | None:
+        """What the first rows keep of their sources; None without an encoder."""
+        if not self.size.n_source:
+            return None
+        buffers = list(self.memory[:, :n_rows].unbind())
+        return Memory(buffers[: self.n_layers], buffers[self.n_layers :], self.visible[:n_rows])
+
+    def remember(self, memory: Memory) -> None:
+        """Lay down the memory of new sources, from the first row on."""
+        n_rows, n_source = memory.visible.size(0), memory.visible.size(-1)
+        self.memory[:, :n_rows, :, :n_source] = torch.stack([*memory.keys, *memory.values])
+        self.visible[:n_rows] = False
+        self.visible[:n_rows, ..., :n_source] = memory.visible
+
+    def take(self, other: "Places", rows: np.ndarray, used: int, at: int = 0, *, memory: bool = True) -> None:
+        """Copy rows of other places (or of these), as far as they are written, to the rows from `at` on."""
+        here = np.arange(at, at + rows.size)
+        moving = np.flatnonzero(rows != here) if other is self else np.arange(rows.size)
+        if not moving.size:
+            return
+        source, target = (torch.from_numpy(index).to(self.cache.device) for index in (rows[moving], here[moving]))
+        # index_select is a copy, so that no row is overwritten before it is read.
+        self.cache[:, :, :, :used].index_copy_(1, target, other.cache[:, :, :, :used].index_select(1, source))
+        if memory and self.size.n_source:
+            n_source = other.size.n_source
+            self.memory[:, :, :, :n_source].index_copy_(1, target, other.memory.index_select(1, source))
+            visible = other.visible.index_select(0, source)
+            self.visible.index_fill_(0, target, False)
+            self.visible[..., :n_source].index_copy_(0, target, visible)
+
+
+@dataclass(eq=False)
+class Lease:
+    """Places for as long as someone holds this."""
+
+    places: Places
+
+
+@dataclass
+class Pool:
+    """Places that are free, to be lent again: recording a step takes longer than a short text."""
+
+    make: Callable[[Size], Places]
+    _free: list[Places] = field(default_factory=list)  # the longest unused first; only `lend` touches it
+    _returned: deque[Places] = field(default_factory=deque)  # appended to from anywhere, at any moment
+
+    def lend(self, size: Size) -> Lease:
+        """Free places of a size, or new ones. One thread at a time; giving back happens by itself, in any."""
+        while self._returned:
+            self._free.append(self._returned.popleft())
+        while sum(places.n_bytes for places in self._free) > KEPT_BYTES:
+            del self._free[0]
+        found = next((places for places in reversed(self._free) if places.size == size), None)
+        if found is None:
+            found = self.make(size)
+        else:
+            self._free.remove(found)
+        lease = Lease(found)
+        weakref.finalize(lease, self._returned.append, found)
+        return lease
