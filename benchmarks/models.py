@@ -1,11 +1,10 @@
 """The models of the contest, made once: ours with random weights, and everyone's copy of them."""
 
-import shutil
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from tiny_transformer.bundle import Bundle
+from tiny_transformer.bundle import WEIGHTS_INT8, Bundle
 from tiny_transformer.commands.init import random_bundle
 
 from .contestants import ENTRIES
@@ -16,13 +15,14 @@ OURS = "tiny_transformer"
 
 def make(models: Path, shape: Shape, entries: Iterable[str]) -> dict[str, Path]:
     """The folder of each entry that can hold this shape; what is there already stays."""
-    from export.quantize import export_int8
-
+    entries = list(entries)
     ours = models / shape.name / OURS
-    if not (ours / "model_int8.safetensors").is_file():
+    if not ours.is_dir():
         print(f"making {shape.name}: {shape.says}", file=sys.stderr)
-        shutil.rmtree(ours, ignore_errors=True)
         random_bundle(ours, shape.config, "translate" if shape.config.is_encoder_decoder else "chat")
+    if any(ENTRIES[name].graphs for name in entries) and not (ours / WEIGHTS_INT8).is_file():
+        from export.quantize import export_int8
+
         export_int8(ours)
     return copies(models / shape.name, Bundle.open(ours), entries)
 

@@ -55,7 +55,6 @@ def main() -> None:
     )
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--device", default="cpu")
     parser.add_argument(
         "--python", action="append", default=[], metavar="ENTRY=PATH", help="an entry's own interpreter"
     )
@@ -82,9 +81,9 @@ def main() -> None:
     print(f"\nwrote {options.json} and {options.chart}", file=sys.stderr)
 
 
-def key(contest: Mapping[str, Any]) -> tuple[str, int, str]:
+def key(contest: Mapping[str, Any]) -> tuple[str, int]:
     """What a later run of the same contest replaces, on the same machine and by the same rules."""
-    return contest["shape"], contest["threads"], contest["device"]
+    return contest["shape"], contest["threads"]
 
 
 def one_contest(
@@ -97,9 +96,7 @@ def one_contest(
         Task("many", shape.rows(many, SEED), shape.n_new),
         Task("first", shape.rows(one, SEED), 1, times=3),
     ]
-    records: dict[str, Record] = contest(
-        folders, tasks, rounds=options.rounds, threads=threads, device=options.device, pythons=pythons
-    )
+    records: dict[str, Record] = contest(folders, tasks, rounds=options.rounds, threads=threads, pythons=pythons)
     entries = summed_up(records, tasks, next(iter(folders)))
     for name, entry in entries.items():
         entry["disk_mb"] = disk(folders[name], FILES[name]) / 2**20
@@ -114,7 +111,6 @@ def one_contest(
         "shape": shape.name,
         "says": shape.says,
         "threads": threads,
-        "device": options.device,
         "n_read": shape.n_read,
         "n_new": shape.n_new,
         "rows": many,

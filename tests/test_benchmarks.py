@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from export_fixtures import Exported
+from export_fixtures import ENCODER_DECODERS, Exported
 
 from benchmarks import contest as contests
 from benchmarks.chart import draw
 from benchmarks.contest import Task, contest
 from benchmarks.contestants import ENTRIES
+from benchmarks.gpu import NEAR, shortfall
 from benchmarks.shapes import SHAPES
 from benchmarks.speed import disk
 from benchmarks.summary import agreement, ratio, ratios, summed_up
@@ -63,6 +64,19 @@ def test_everyone_does_the_same_work_in_turns(
 def test_a_contestant_that_cannot_start_says_why(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="is not a folder"):
         contest({"onnx": tmp_path / "absent"}, [Task("one", [[7]], 1)], rounds=1, threads=1)
+
+
+@pytest.mark.parametrize("name", ["decoder-only-learned", ENCODER_DECODERS[0]])
+def test_a_token_that_the_cpu_would_not_choose_is_found(exported: Exported, name: str) -> None:
+    bundle = exported(name)
+    rows = [[7, 8, 9], [9, 8, 7]]
+    (record,) = contest({"eager": bundle.folder}, [Task("all", rows, 6)], rounds=1, threads=1).values()
+    ids = record.ids["all"]
+    assert shortfall(bundle, rows, ids) <= NEAR
+    for place in (0, 3, 5):
+        wrong = [list(row) for row in ids]
+        wrong[1][place] = (wrong[1][place] + 50) % 290 + 5
+        assert shortfall(bundle, rows, wrong) > 10 * NEAR
 
 
 def test_the_shapes_are_the_ones_that_were_published() -> None:

@@ -22,6 +22,7 @@ class Entry:
     precision: str
     architectures: tuple[str, ...] = ("encoder-decoder", "decoder-only")
     ours: bool = False
+    graphs: bool = False  # whether it runs our ONNX graphs
 
     @property
     def code(self) -> Any:
@@ -30,13 +31,13 @@ class Entry:
 
 
 ENTRIES = {
-    "onnx": Entry("tiny_transformer_onnx", "float32", ours=True),
-    "onnx-int8": Entry("tiny_transformer_onnx", "int8", ours=True),
+    "onnx": Entry("tiny_transformer_onnx", "float32", ours=True, graphs=True),
+    "onnx-int8": Entry("tiny_transformer_onnx", "int8", ours=True, graphs=True),
     "eager": Entry("tiny_transformer_eager", "float32", ours=True),
     "ctranslate2": Entry("ctranslate2", "float32"),
     "ctranslate2-int8": Entry("ctranslate2", "int8"),
     "transformers": Entry("transformers", "float32"),
     "optimum": Entry("optimum", "float32"),
-    "genai": Entry("onnxruntime_genai", "float32", ("decoder-only",)),
-    "genai-int8": Entry("onnxruntime_genai", "int8", ("decoder-only",)),
+    "genai": Entry("onnxruntime_genai", "float32", ("decoder-only",), graphs=True),
+    "genai-int8": Entry("onnxruntime_genai", "int8", ("decoder-only",), graphs=True),
 }
