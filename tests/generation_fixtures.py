@@ -27,6 +27,7 @@ class FakeBackend:
     """Logits that depend on the last two tokens, the place and the source, through fixed random tables."""
 
     name = "fake"
+    max_rows = 64
 
     def __init__(
         self,

@@ -7,7 +7,6 @@ import pytest
 from generation_fixtures import BOS, FakeBackend, FakeState, generate, random_rows
 
 from tiny_transformer.backends.base import Batch
-from tiny_transformer.generation import running
 
 OPTIONS: list[dict[str, Any]] = [
     {},
@@ -41,18 +40,18 @@ def texts(n: int) -> tuple[list[list[int]], list[list[int]]]:
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_however_many_run_at_once_the_texts_are_the_same(
-    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    options: dict[str, Any],
 ) -> None:
     backend = FakeBackend(seed=1, scale=1.0)
     expected = generate(backend, *texts(30), max_new_tokens=15, **options)
     for room in (1, 4, 7):
-        monkeypatch.setattr(running, "MAX_ROWS", room)
+        backend.max_rows = room
         assert generate(backend, *texts(30), max_new_tokens=15, **options) == expected
 
 
-def test_rows_that_end_make_room_for_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "MAX_ROWS", 8)
+def test_rows_that_end_make_room_for_those_that_wait() -> None:
     backend = CountingBackend(seed=1, scale=1.0)
+    backend.max_rows = 8
     found = generate(backend, *texts(100), max_new_tokens=20, temperature=2.0, seed=0)
     assert sum(backend.started) == 100
     assert max(backend.stepped) <= 8
@@ -63,9 +62,9 @@ def test_rows_that_end_make_room_for_those_that_wait(monkeypatch: pytest.MonkeyP
     assert len(backend.started) < 100, "starting one text at a time would read each alone"
 
 
-def test_a_beam_takes_a_row_for_each_hypothesis(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "MAX_ROWS", 9)
+def test_a_beam_takes_a_row_for_each_hypothesis() -> None:
     backend = CountingBackend(seed=1, scale=1.0)
+    backend.max_rows = 9
     generate(backend, *texts(20), max_new_tokens=15, num_beams=3)
     assert max(backend.started) == 3
     assert max(backend.stepped) <= 9

@@ -61,7 +61,7 @@ def test_batches_of_any_size_give_the_same(translator: TextModel, monkeypatch: p
     texts = [f"text {'x' * (i % 7)} {i}" for i in range(20)]
     options = {"temperature": 1.0, "seed": 1}
     expected = [r.ids for r in translator.generate_batch(texts, **options)]
-    monkeypatch.setattr("tiny_transformer.generation.running.MAX_ROWS", 3)
+    monkeypatch.setattr(translator.backend, "max_rows", 3)
     assert [r.ids for r in translator.generate_batch(texts, **options)] == expected
     tail = translator.generate_batch(texts[10:], numbers=list(range(10, 20)), **options)
     assert [r.ids for r in tail] == expected[10:]

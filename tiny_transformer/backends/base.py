@@ -95,6 +95,7 @@ class Backend(Protocol):
 
     name: str
     config: ModelConfig
+    max_rows: int  # beyond it a step takes longer by as much as it does more
 
     def start(self, prefix: Batch, source: Batch | None, capacity: int) -> tuple[np.ndarray, State]:
         """Read source and prefix; logits (B, V) after each row's last prefix token."""

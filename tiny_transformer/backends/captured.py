@@ -45,6 +45,8 @@ class CapturedState(TorchState):
 class CapturedBackend(EagerBackend):
     """Eager whose steps are replayed."""
 
+    max_rows = 256  # reading new texts is many launches whatever their number
+
     def __init__(
         self, model: Any, config: ModelConfig, *, device: torch.device | str = "cuda", dtype: torch.dtype | None = None
     ) -> None:

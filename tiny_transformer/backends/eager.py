@@ -42,6 +42,7 @@ class EagerBackend:
     """Runs a torch model through the protocol. Threads may share it: what a run needs is in its state."""
 
     name = "eager"
+    max_rows = 64
 
     def __init__(
         self, model: Any, config: ModelConfig, *, device: torch.device | str = "cpu", dtype: torch.dtype | None = None

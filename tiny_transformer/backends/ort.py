@@ -63,6 +63,7 @@ class OrtBackend:
     def __init__(self, bundle: Bundle, *, threads: int | None = None, int8: bool = False) -> None:
         self.name = "onnx-int8" if int8 else "onnx"
         self.config = bundle.config
+        self.max_rows = 64
         self._bundle = bundle
         self._weights = WEIGHTS_INT8 if int8 else WEIGHTS
         # For a few rows, and for many.

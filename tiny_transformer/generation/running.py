@@ -7,7 +7,6 @@ import numpy as np
 from tiny_transformer.backends.base import Backend, State, check_inputs
 from tiny_transformer.generation.request import Request
 
-MAX_ROWS = 64  # beyond it a step takes longer by as much as it does more
 GROUP = 4  # a new group starts when this part of the room is free: reading a few texts together costs less
 
 
@@ -19,7 +18,7 @@ class Running:
         self.logits = np.empty((0, backend.config.vocab_size), dtype=np.float32)  # R V; valid until the next step
         self._backend = backend
         self._request = request
-        self._room = max(1, MAX_ROWS // rows_a_text)  # in texts
+        self._room = max(1, backend.max_rows // rows_a_text)  # in texts
         self._capacity = request.capacity(backend.config.max_length)
         # Taken from the end, the longest first: those that still run when no one waits are then the short ones.
         self._waiting = sorted(range(len(request.prefixes)), key=lambda i: (request.n_read(i), -i))

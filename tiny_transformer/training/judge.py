@@ -21,7 +21,6 @@ from tiny_transformer.training.questions import question_sets, sampled
 from tiny_transformer.training.recipe import Recipe
 
 _LOSS_TOKENS = 16_384  # positions of a batch when only the loss is wanted
-_GENERATED_ROWS = 128
 
 
 @dataclass
@@ -44,7 +43,7 @@ class Judge:
         """Loss on dev, and the metric on a sample of it, greedily."""
         metrics = self.loss(model)
         settings = self.recipe.evaluation
-        options = GenerationOptions(max_new_tokens=min(settings.max_new_tokens, self.config.max_length))
+        options = GenerationOptions(max_new_tokens=min(settings.max_new_tokens, self.config.max_length), logprobs=False)
         found = [self.answer(model, group.questions, options) for group in sampled(self.dev, settings.max_examples)]
         for name in found[0].metrics if found else ():
             metrics[name] = float(np.mean([evaluation.metrics[name] for evaluation in found]))
@@ -74,13 +73,7 @@ class Judge:
         """Generate an answer to each question and measure."""
         training = model.training
         backend = eager_on(model, self.config, self.device)
-        texts = [""] * len(questions)
-        prompts = [self._prompt(question) for question in questions]
-        order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
-        for first in range(0, len(order), _GENERATED_ROWS):
-            chosen = order[first : first + _GENERATED_ROWS]
-            for i, text in zip(chosen, self._generate(backend, [prompts[i] for i in chosen], options), strict=True):
-                texts[i] = text
+        texts = self._generate(backend, [self._prompt(question) for question in questions], options)
         model.train(training)
         answers = [question.answer for question in questions]
         if self.config.is_encoder_decoder:
