@@ -140,7 +140,7 @@ class SourceAttention(nn.Module):
 
     def forward(self, x: Tensor, view: View, past_key: None, past_value: None) -> tuple[Tensor, Tensor, Tensor]:
         """The result (B·S D); nobody asks for the keys and values."""
-        mask = view.visible  # B S, as numbers
+        mask = view.mask  # B S, as numbers: 0 at padding
         assert mask is not None
         qkv = self.qkv(x).view(mask.size(0), mask.size(1), 3 * x.size(1))  # B S 3·D
         query, key, value = qkv.chunk(3, dim=-1)  # each B S D
@@ -163,11 +163,11 @@ class MemoryAttention(nn.Module):
 
     remember = CrossAttention.remember
 
-    def forward(self, x: Tensor, key: Tensor, value: Tensor, visible: Tensor) -> Tensor:
-        """`visible` is the source's mask as numbers, B S."""
-        query = self.query(x).view(visible.size(0), -1, x.size(1))  # B T D
+    def forward(self, x: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        """`mask` is the source's, as numbers, B S."""
+        query = self.query(x).view(mask.size(0), -1, x.size(1))  # B T D
         keep = None if self.keep is None else ("cross", self.keep)
-        context = _multi_head_attention(query, key, value, visible, self.n_heads, keep)
+        context = _multi_head_attention(query, key, value, mask, self.n_heads, keep)
         projected: Tensor = self.output(context.flatten(0, 1))
         return projected
 

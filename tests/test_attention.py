@@ -15,6 +15,7 @@ from tiny_transformer.model.attention import (
     View,
     causal_mask,
     fused_attention,
+    hiding,
     plain_attention,
 )
 
@@ -49,7 +50,7 @@ def test_self_attention_is_torchs(dtype: torch.dtype, tolerance: float, bias: bo
     x = randn(3, 5, D, dtype=dtype)
     real = torch.arange(5) < torch.tensor([5, 2, 4])[:, None] if padded else torch.ones(3, 5, dtype=torch.bool)
     visible = real[:, None, None, :] & causal_mask(5, x.device) if causal else real[:, None, None, :]
-    view = View(torch.empty(0), None if causal and not padded else visible, None)
+    view = View(torch.empty(0), None if causal and not padded else hiding(visible, x.dtype), None)
     expected, _ = oracle(
         x, x, x, key_padding_mask=~real, attn_mask=~causal_mask(5, x.device) if causal else None, need_weights=False
     )
@@ -69,22 +70,23 @@ def test_cross_attention_is_torchs_whatever_the_two_lengths(
     x, encoded = randn(2, n_queries, D, dtype=dtype), randn(2, n_keys, D, dtype=dtype, seed=1)
     real = torch.arange(n_keys) < torch.tensor([n_keys, max(1, n_keys // 2)])[:, None]
     key, value = ours.remember(encoded)
-    result = ours(x, key, value, real[:, None, None, :])
+    result = ours(x, key, value, hiding(real[:, None, None, :], dtype))
     expected, _ = oracle(x, encoded, encoded, key_padding_mask=~real, need_weights=False)
     assert result.shape == (2, n_queries, D)
     torch.testing.assert_close(result, expected, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), DTYPES)
-@pytest.mark.parametrize("mask", ["none", "causal", "keys", "pairs"])
-def test_fused_and_plain_attention_agree(dtype: torch.dtype, tolerance: float, mask: str) -> None:
+@pytest.mark.parametrize("kind", ["none", "causal", "keys", "pairs"])
+def test_fused_and_plain_attention_agree(dtype: torch.dtype, tolerance: float, kind: str) -> None:
     query, key, value = (randn(2, H, 6, 8, dtype=dtype, seed=seed) for seed in range(3))
     visible = {
         "keys": (torch.arange(6) < torch.tensor([6, 3])[:, None])[:, None, None, :],
         "pairs": randn(2, 1, 6, 6, seed=9) > -0.5,
-    }.get(mask)
-    plain, weights = plain_attention(query, key, value, visible, mask == "causal")
-    fused = fused_attention(query, key, value, visible, mask == "causal", 0.0)
+    }.get(kind)
+    mask = None if visible is None else hiding(visible, dtype)
+    plain, weights = plain_attention(query, key, value, mask, kind == "causal")
+    fused = fused_attention(query, key, value, mask, kind == "causal", 0.0)
     torch.testing.assert_close(fused, plain, rtol=0, atol=tolerance)
     torch.testing.assert_close(weights @ value, plain, rtol=0, atol=tolerance)
 
@@ -95,8 +97,8 @@ def test_a_query_that_may_see_nothing_gets_zeros(dtype: torch.dtype, tolerance: 
     visible = torch.ones(2, 1, 4, 4, dtype=torch.bool)
     visible[0, :, 1] = False
     visible[1] = False
-    plain, weights = plain_attention(query, key, value, visible, False)
-    fused = fused_attention(query, key, value, visible, False, 0.0)
+    plain, weights = plain_attention(query, key, value, hiding(visible, dtype), False)
+    fused = fused_attention(query, key, value, hiding(visible, dtype), False, 0.0)
     torch.testing.assert_close(fused, plain, rtol=0, atol=tolerance)
     for result in (plain, fused, weights):
         assert not result[0, :, 1].any()

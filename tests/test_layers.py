@@ -23,8 +23,8 @@ def run_layer(layer: nn.Module, x: Tensor) -> Tensor:
     if isinstance(layer, EncoderLayer):
         return layer(x, NOWHERE)
     memory = torch.randn(2, 2, 7, 8, generator=torch.Generator().manual_seed(4))
-    visible = torch.ones(2, 1, 1, 7, dtype=torch.bool)
-    return layer(x, NOWHERE, None, None, memory, memory, visible)[0]
+    nothing_hidden = torch.zeros(2, 1, 1, 7)
+    return layer(x, NOWHERE, None, None, memory, memory, nothing_hidden)[0]
 
 
 def silenced(layer: nn.Module) -> nn.Module:

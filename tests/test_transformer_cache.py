@@ -86,7 +86,7 @@ def test_a_reordered_cache_goes_on_as_the_other_row(architecture: str) -> None:
     rows = torch.tensor([2, 2, 0, 1])
     if memory is not None:
         parts = [[layer[rows] for layer in layers] for layers in (memory.keys, memory.values)]
-        memory = Memory(parts[0], parts[1], memory.visible[rows])
+        memory = Memory(parts[0], parts[1], memory.mask[rows])
     chosen = Decoding(model, config, memory, rows=4)
     chosen.keys, chosen.values = ([c[rows] for c in cache] for cache in (decoding.keys, decoding.values))
     logits = chosen.feed(target[rows, 6:7], places(6, 7, rows=4))
@@ -112,7 +112,7 @@ def test_scripted_is_eager_to_the_last_bit(config: ModelConfig) -> None:
         batch = (source, mask, target)
         with torch.no_grad():
             memories = (model.encode(source, mask), script.encode(source, mask))
-        eager_parts, script_parts = ([*memory.keys, *memory.values, memory.visible] for memory in memories)
+        eager_parts, script_parts = ([*memory.keys, *memory.values, memory.mask] for memory in memories)
         assert all(torch.equal(one, other) for one, other in zip(eager_parts, script_parts, strict=True))
     with torch.no_grad():
         for _ in range(3):  # the third run of a script is the optimised one

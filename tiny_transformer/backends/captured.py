@@ -103,7 +103,7 @@ class CapturedBackend(EagerBackend):
         return self._at(lease, lengths, sources, state.capacity)
 
     def _empty(self, n_rows: int, capacity: int, memory: Memory | None) -> TorchState:
-        lease = self._lend(n_rows, capacity, 0 if memory is None else memory.visible.size(-1))
+        lease = self._lend(n_rows, capacity, 0 if memory is None else memory.mask.size(-1))
         if memory is not None:
             lease.places.remember(memory)
         return self._at(lease, np.zeros(n_rows, dtype=np.int64), np.arange(n_rows), capacity)

@@ -4,6 +4,7 @@ Shapes: B batch, T new tokens, S source, H heads, C capacity of the cache, K hea
 """
 
 import copy
+import math
 import threading
 from dataclasses import dataclass
 from functools import cached_property
@@ -89,7 +90,7 @@ class EagerBackend:
             memory = Memory(
                 [key.index_select(0, index) for key in memory.keys],
                 [value.index_select(0, index) for value in memory.values],
-                memory.visible.index_select(0, index),
+                memory.mask.index_select(0, index),
             )
         return TorchState(
             [self._moved(key, rows, used) for key in state.keys],
@@ -104,12 +105,12 @@ class EagerBackend:
         """The rows of both, `other`'s behind; both were started with the same capacity."""
         memory = None
         if state.memory is not None and other.memory is not None:
-            width = max(state.memory.visible.size(-1), other.memory.visible.size(-1))
+            width = max(state.memory.mask.size(-1), other.memory.mask.size(-1))
             memories = [_widened(found, width) for found in (state.memory, other.memory)]
             memory = Memory(
                 [torch.cat(keys) for keys in zip(*(found.keys for found in memories), strict=True)],
                 [torch.cat(values) for values in zip(*(found.values for found in memories), strict=True)],
-                torch.cat([found.visible for found in memories]),
+                torch.cat([found.mask for found in memories]),
             )
         return TorchState(
             [torch.cat(keys) for keys in zip(state.keys, other.keys, strict=True)],
@@ -186,12 +187,12 @@ class EagerBackend:
 
 def _widened(memory: Memory, width: int) -> Memory:
     """The same memory for sources of `width` places, the new ones hidden."""
-    more = width - memory.visible.size(-1)
+    more = width - memory.mask.size(-1)
     pad = torch.nn.functional.pad
     return Memory(
         [pad(key, (0, 0, 0, more)) for key in memory.keys],
         [pad(value, (0, 0, 0, more)) for value in memory.values],
-        pad(memory.visible, (0, more)),
+        pad(memory.mask, (0, more), value=-math.inf),
     )
 
 

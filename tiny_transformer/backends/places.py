@@ -3,6 +3,7 @@
 Shapes: N buffers (keys of every layer, then values), R rows, H heads, C capacity, S source, K head width.
 """
 
+import math
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -50,8 +51,8 @@ class Places:
         self.n_layers = n_layers
         self.cache = torch.zeros(*shape, size.capacity, width, dtype=dtype, device=device)  # N R H C K
         self.memory = torch.zeros(*shape, size.n_source, width, dtype=dtype, device=device)  # N R H S K
-        # A row that sees nothing at all would be NaN.
-        self.visible = torch.ones(size.n_rows, 1, 1, size.n_source, dtype=torch.bool, device=device)
+        # Nothing hidden: a row that sees nothing at all would be NaN.
+        self.mask = torch.zeros(size.n_rows, 1, 1, size.n_source, dtype=dtype, device=device)
         self.steps: dict[int, Any] = {}  # number of rows → the step recorded over them
 
     @property
@@ -69,14 +70,14 @@ class Places:
         if not self.size.n_source:
             return None
         buffers = list(self.memory[:, :n_rows].unbind())
-        return Memory(buffers[: self.n_layers], buffers[self.n_layers :], self.visible[:n_rows])
+        return Memory(buffers[: self.n_layers], buffers[self.n_layers :], self.mask[:n_rows])
 
     def remember(self, memory: Memory) -> None:
         """Lay down the memory of new sources, from the first row on."""
-        n_rows, n_source = memory.visible.size(0), memory.visible.size(-1)
+        n_rows, n_source = memory.mask.size(0), memory.mask.size(-1)
         self.memory[:, :n_rows, :, :n_source] = torch.stack([*memory.keys, *memory.values])
-        self.visible[:n_rows] = False
-        self.visible[:n_rows, ..., :n_source] = memory.visible
+        self.mask[:n_rows] = -math.inf
+        self.mask[:n_rows, ..., :n_source] = memory.mask
 
     def take(self, other: "Places", rows: np.ndarray, used: int, at: int = 0, *, memory: bool = True) -> None:
         """Copy rows of other places (or of these), as far as they are written, to the rows from `at` on."""
@@ -90,9 +91,9 @@ class Places:
         if memory and self.size.n_source:
             n_source = other.size.n_source
             self.memory[:, :, :, :n_source].index_copy_(1, target, other.memory.index_select(1, source))
-            visible = other.visible.index_select(0, source)
-            self.visible.index_fill_(0, target, False)
-            self.visible[..., :n_source].index_copy_(0, target, visible)
+            mask = other.mask.index_select(0, source)
+            self.mask.index_fill_(0, target, -math.inf)
+            self.mask[..., :n_source].index_copy_(0, target, mask)
 
 
 @dataclass(eq=False)

@@ -14,23 +14,23 @@ from tiny_transformer.model.positions import rotate
 
 
 def fused_attention(
-    query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, causal: bool, dropout: float
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, dropout: float
 ) -> Tensor:
     """softmax(Q Kᵀ / √K) V in one kernel. A query that may see no key gets zeros."""
     return F.scaled_dot_product_attention(
-        query, key, value, attn_mask=visible, dropout_p=dropout, is_causal=causal
+        query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=causal
     )  # B H T K
 
 
 def plain_attention(
-    query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, causal: bool
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool
 ) -> tuple[Tensor, Tensor]:
     """The same, step by step as in the paper, with the weights beside the result."""
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))  # B H T S
     if causal:
-        visible = causal_mask(query.size(-2), query.device)
-    if visible is not None:
-        scores = scores.masked_fill(~visible, -math.inf)
+        mask = hiding(causal_mask(query.size(-2), query.device), query.dtype)
+    if mask is not None:
+        scores = scores + mask
     # A row of nothing but -inf is NaN after softmax: such a query attends to nothing.
     weights = torch.nan_to_num(scores.softmax(dim=-1), nan=0.0)
     return weights @ value, weights  # B H T K, B H T S
@@ -41,11 +41,16 @@ def causal_mask(length: int, device: torch.device) -> Tensor:
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()  # T T
 
 
+def hiding(visible: Tensor, dtype: torch.dtype) -> Tensor:
+    """What a mask adds to the scores: 0 where a query may see a key, -inf where not. Made once, for all layers."""
+    return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill(~visible, -math.inf)
+
+
 class View(NamedTuple):
     """Where the positions of one call stand, and what they may see."""
 
     rotation: Tensor  # rows of the rotary table, or an empty tensor
-    visible: Tensor | None  # True where query t may see key s: B 1 T S, or B 1 1 S for all queries alike
+    mask: Tensor | None  # added to the scores of query t and key s: B 1 T S, or B 1 1 S for all queries alike
     positions: Tensor | None  # B T: places in the cache, where there is one
 
 
@@ -79,7 +84,7 @@ class SelfAttention(nn.Module):
         """The result, and the keys and values that later positions will want to see.
 
         With a past (B H capacity K), new keys and values are written into it in place, at
-        `view.positions`, and `view.visible` says which places of it each query may see.
+        `view.positions`, and `view.mask` hides the places of it that a query may not see.
         """
         query, key, value = self.project(x, view.rotation)
         positions = view.positions
@@ -87,7 +92,7 @@ class SelfAttention(nn.Module):
             key = write_cache(past_key, key, positions)
             value = write_cache(past_value, value, positions)
         dropout = self.dropout if self.training else 0.0
-        context = fused_attention(query, key, value, view.visible, self.causal and view.visible is None, dropout)
+        context = fused_attention(query, key, value, view.mask, self.causal and view.mask is None, dropout)
         return self.output(merge_heads(context)), key, value
 
 
@@ -111,10 +116,10 @@ class CrossAttention(nn.Module):
         """Queries by head."""
         return split_heads(self.query(x), self.n_heads)  # B H T K
 
-    def forward(self, x: Tensor, key: Tensor, value: Tensor, visible: Tensor) -> Tensor:
-        """`visible` (B 1 1 S) hides the source's padding."""
+    def forward(self, x: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        """`mask` (B 1 1 S) hides the source's padding."""
         dropout = self.dropout if self.training else 0.0
-        context = fused_attention(self.project(x), key, value, visible, False, dropout)
+        context = fused_attention(self.project(x), key, value, mask, False, dropout)
         return self.output(merge_heads(context))
 
 

@@ -34,12 +34,12 @@ def attention_maps(
     def watch(stack: str, module: SelfAttention | CrossAttention) -> RemovableHandle:
         def keep_self(module: SelfAttention, args: tuple[Tensor, View, None, None], _: object) -> None:
             x, view = args[0], args[1]
-            causal = module.causal and view.visible is None
-            found[stack].append(plain_attention(*module.project(x, view.rotation), view.visible, causal)[1])
+            causal = module.causal and view.mask is None
+            found[stack].append(plain_attention(*module.project(x, view.rotation), view.mask, causal)[1])
 
         def keep_cross(module: CrossAttention, args: tuple[Tensor, Tensor, Tensor, Tensor], _: object) -> None:
-            x, key, value, visible = args
-            found["cross"].append(plain_attention(module.project(x), key, value, visible, False)[1])
+            x, key, value, mask = args
+            found["cross"].append(plain_attention(module.project(x), key, value, mask, False)[1])
 
         return module.register_forward_hook(keep_self if isinstance(module, SelfAttention) else keep_cross)
 

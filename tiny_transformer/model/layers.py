@@ -100,13 +100,13 @@ class DecoderLayer(nn.Module):
         past_value: Tensor | None,
         memory_key: Tensor,
         memory_value: Tensor,
-        memory_visible: Tensor,
+        memory_mask: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """B T D → B T D, and this layer's keys and values."""
         attended, key, value = self.self_attention(self.around_attention.enter(x), view, past_key, past_value)
         x = self.around_attention.leave(x, attended)
         if self.cross:
-            crossed = self.cross_attention(self.around_cross.enter(x), memory_key, memory_value, memory_visible)
+            crossed = self.cross_attention(self.around_cross.enter(x), memory_key, memory_value, memory_mask)
             x = self.around_cross.leave(x, crossed)
         x = self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
         return x, key, value

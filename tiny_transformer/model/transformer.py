@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tiny_transformer.config import ModelConfig
-from tiny_transformer.model.attention import View
+from tiny_transformer.model.attention import View, hiding
 from tiny_transformer.model.embedding import Embedding, Rotation
 from tiny_transformer.model.initialization import initialize
 from tiny_transformer.model.layers import DecoderLayer, EncoderLayer
@@ -22,7 +22,7 @@ class Memory(NamedTuple):
 
     keys: list[Tensor]  # each B H S K
     values: list[Tensor]  # each B H S K
-    visible: Tensor  # B 1 1 S, True at real tokens
+    mask: Tensor  # B 1 1 S, hides the padding
 
 
 class Encoder(nn.Module):
@@ -51,7 +51,7 @@ class Decoder(nn.Module):
         self.norm = _final_norm(config)
         self.cross = config.is_encoder_decoder
 
-    def remember(self, encoded: Tensor, visible: Tensor) -> Memory:
+    def remember(self, encoded: Tensor, mask: Tensor) -> Memory:
         """Each layer's keys and values of the encoded source (B S D)."""
         keys: list[Tensor] = []
         values: list[Tensor] = []
@@ -59,7 +59,7 @@ class Decoder(nn.Module):
             key, value = layer.cross_attention.remember(encoded)
             keys.append(key)
             values.append(value)
-        return Memory(keys, values, visible)
+        return Memory(keys, values, mask)
 
     def forward(
         self, x: Tensor, view: View, past_keys: list[Tensor], past_values: list[Tensor], memory: Memory
@@ -76,7 +76,7 @@ class Decoder(nn.Module):
                 past_values[i] if cached else None,
                 memory.keys[i] if self.cross else x,
                 memory.values[i] if self.cross else x,
-                memory.visible,
+                memory.mask,
             )
             keys.append(key)
             values.append(value)
@@ -109,8 +109,9 @@ class DecoderOnly(nn.Module):
         self, ids: Tensor, positions: Tensor, keys: list[Tensor], values: list[Tensor]
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         """Logits of new tokens B T at `positions` B T, over a cache (each B H C K) written in place."""
-        view = View(self.rotation(positions), visible_places(positions, keys[0].size(2)), positions)
-        x, keys, values = self.decoder(self.embedding(ids, positions), view, keys, values, no_memory(ids))
+        x = self.embedding(ids, positions)  # B T D
+        view = View(self.rotation(positions), hiding(visible_places(positions, keys[0].size(2)), x.dtype), positions)
+        x, keys, values = self.decoder(x, view, keys, values, no_memory(ids))
         return self.embedding.scores(x), keys, values
 
 
@@ -141,17 +142,18 @@ class EncoderDecoder(nn.Module):
     def encode(self, source: Tensor, source_mask: Tensor) -> Memory:
         """Read the source B S once; everything the decoder needs of it comes back."""
         positions = check_length(source, self.max_length)
-        visible = source_mask[:, None, None, :]  # B 1 1 S
-        view = View(self.rotation(positions), visible, None)
-        return self.decoder.remember(self.encoder(self.embedding(source, positions), view), visible)
+        x = self.embedding(source, positions)  # B S D
+        mask = hiding(source_mask[:, None, None, :], x.dtype)  # B 1 1 S
+        return self.decoder.remember(self.encoder(x, View(self.rotation(positions), mask, None)), mask)
 
     @torch.jit.export
     def decode(
         self, ids: Tensor, positions: Tensor, keys: list[Tensor], values: list[Tensor], memory: Memory
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         """Logits of new tokens B T at `positions` B T, over a cache (each B H C K) written in place."""
-        view = View(self.rotation(positions), visible_places(positions, keys[0].size(2)), positions)
-        x, keys, values = self.decoder(self.embedding(ids, positions), view, keys, values, memory)
+        x = self.embedding(ids, positions)  # B T D
+        view = View(self.rotation(positions), hiding(visible_places(positions, keys[0].size(2)), x.dtype), positions)
+        x, keys, values = self.decoder(x, view, keys, values, memory)
         return self.embedding.scores(x), keys, values
 
 
