@@ -1,6 +1,7 @@
 """ONNX Runtime on the CPU: no torch, caches written in place, one pair of sessions for any number of users.
 
-Shapes: B batch, T new tokens, S source, C capacity of the cache, H heads, K head width, V vocabulary.
+Shapes: B batch, R rows that a state's buffers hold (B or more), T new tokens, S source, C capacity of the cache,
+H heads, K head width, V vocabulary.
 """
 
 import math
@@ -37,15 +38,16 @@ MAX_THREADS = 4
 MANY_ROWS = 8  # from here on a step is more arithmetic than reading
 BYTES_PER_THREAD = 10_000_000
 
+MASK = "encoder_attention_mask"
 _NO_IDS = np.empty((0, 0), dtype=np.int64)
 
 
 @dataclass
 class OrtState:
-    """The cache of one batch: buffers that ONNX Runtime reads and writes in place."""
+    """The cache of one batch: buffers that ONNX Runtime reads and writes in place, their first rows in use."""
 
-    caches: dict[str, np.ndarray]  # past's name → B H C K
-    memory: dict[str, np.ndarray]  # the encoder's keys and values, B H S K, and its mask, B S; empty without encoder
+    caches: dict[str, np.ndarray]  # past's name → R H C K
+    memory: dict[str, np.ndarray]  # the encoder's keys and values, R H S K, and its mask, R S; empty without encoder
     lengths: np.ndarray  # B: how much of each row is written
     sources: np.ndarray  # B: which source each row of the memory holds
     capacity: int  # places in the cache of each row
@@ -55,6 +57,7 @@ class OrtState:
     ids: np.ndarray = field(default_factory=lambda: _NO_IDS)  # B T
     positions: np.ndarray = field(default_factory=lambda: _NO_IDS)  # B T
     logits: np.ndarray = field(default_factory=lambda: np.empty((0, 0, 0), dtype=np.float32))  # B T V
+    space: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.float32))  # that `logits` lies in
 
 
 class OrtBackend:
@@ -119,23 +122,25 @@ class OrtBackend:
         sources = state.sources[rows]
         # A beam mostly trades places among rows of one source: then the memory can stay as it is.
         if state.memory and not np.array_equal(sources, state.sources):
-            state.memory = {name: array[rows] for name, array in state.memory.items()}
-            state.binding = None
+            state.memory = {name: _moved(array, rows) for name, array in state.memory.items()}
         state.sources, state.lengths = sources, state.lengths[rows]
         return state
 
     def join(self, state: OrtState, other: OrtState) -> OrtState:
         """The rows of both, `other`'s behind; both were started with the same capacity."""
-        n_first = state.lengths.size
+        first, n_rows = state.lengths.size, state.lengths.size + other.lengths.size
         used = int(max(state.lengths.max(), other.lengths.max()))
-        caches = self._empty_caches(n_first + other.lengths.size, state.capacity)
-        for name, buffer in caches.items():
-            buffer[:n_first, :, :used] = state.caches[name][:, :, :used]
-            buffer[n_first:, :, :used] = other.caches[name][:, :, :used]
-        sources = np.concatenate((state.sources, other.sources + state.sources.max() + 1))
-        memory = {name: _stacked(array, other.memory[name]) for name, array in state.memory.items()}
-        lengths = np.concatenate((state.lengths, other.lengths))
-        return OrtState(caches, memory, lengths, sources, state.capacity)
+        for name, buffer in state.caches.items():
+            state.caches[name] = buffer = _grown(buffer, n_rows, first, used)
+            buffer[first:n_rows, :, :used] = other.caches[name][: n_rows - first, :, :used]
+        if state.memory:
+            width = _width(state.memory[MASK][:first], other.memory[MASK][: n_rows - first])
+            for name, array in state.memory.items():
+                state.memory[name] = _stacked(array[:first], other.memory[name][: n_rows - first], width, len(array))
+        state.sources = np.concatenate((state.sources, other.sources + state.sources.max() + 1))
+        state.lengths = np.concatenate((state.lengths, other.lengths))
+        state.binding = None
+        return state
 
     def logits(self, target: Batch, source: Batch | None) -> np.ndarray:
         """Logits (B, T, V) of a whole target at once, from an empty past."""
@@ -179,7 +184,7 @@ class OrtBackend:
         for name, array in memory.items():
             _bind_output(binding, name.replace("past_key_values.", "present."), array)
         session.run_with_iobinding(binding)
-        return memory | {"encoder_attention_mask": mask}
+        return memory | {MASK: mask}
 
     def _open_decoder_meanwhile(self, n_rows: int) -> None:
         """The first text waits for two sessions: open the decoder's while the encoder's is opened and run."""
@@ -205,7 +210,10 @@ class OrtBackend:
             state.ids = _NO_IDS
         if state.ids.shape != ids.shape:
             state.ids, state.positions = (np.empty(ids.shape, dtype=np.int64) for _ in range(2))
-            state.logits = np.empty((*ids.shape, self.config.vocab_size), dtype=np.float32)
+            shape = (*ids.shape, self.config.vocab_size)
+            if state.space.size < math.prod(shape):
+                state.space = np.empty(math.prod(shape), dtype=np.float32)
+            state.logits = state.space[: math.prod(shape)].reshape(shape)
             _bind_input(state.binding, "input_ids", state.ids)
             _bind_input(state.binding, "position_ids", state.positions)
             _bind_output(state.binding, "logits", state.logits)
@@ -216,12 +224,13 @@ class OrtBackend:
 
     def _bind_buffers(self, state: OrtState, in_place: bool) -> None:
         """Past and present are one buffer: the graph writes the new places and copies nothing."""
+        n_rows = state.lengths.size
         for past, present in self._caches.items():
-            _bind_input(state.binding, past, state.caches[past])
+            _bind_input(state.binding, past, state.caches[past][:n_rows])
             if in_place:
-                _bind_output(state.binding, present, state.caches[past])
+                _bind_output(state.binding, present, state.caches[past][:n_rows])
         for name, array in state.memory.items():
-            _bind_input(state.binding, name, array)
+            _bind_input(state.binding, name, array[:n_rows])
 
     def _empty_caches(self, n_rows: int, capacity: int) -> dict[str, np.ndarray]:
         # Zeros come from the system as they are touched: a large capacity costs nothing until it is used.
@@ -317,27 +326,44 @@ def _bind_output(binding: Any, name: str, array: np.ndarray) -> None:
     binding.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
 
 
-def _stacked(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """The rows of two arrays over sources; the narrower one's are filled up with zeros."""
-    axis = 1 if first.ndim == 2 else 2  # B S, or B H S K
-    width = max(first.shape[axis], second.shape[axis])
-    return np.concatenate([_widened(array, axis, width) for array in (first, second)])
+def _width(*masks: np.ndarray) -> int:
+    """Places that the longest source takes, of masks B S."""
+    return max(int(mask.sum(axis=1).max()) for mask in masks)
 
 
-def _widened(array: np.ndarray, axis: int, width: int) -> np.ndarray:
-    space = [(0, 0)] * array.ndim
-    space[axis] = (0, width - array.shape[axis])
-    return np.pad(array, space)
+def _stacked(first: np.ndarray, second: np.ndarray, width: int, n_rows: int) -> np.ndarray:
+    """The rows of two arrays over sources, cut or filled up with zeros to a width, in a buffer of at least `n_rows`."""
+    axis = first.ndim // 2  # B S, or B H S K
+    shape = [max(n_rows, len(first) + len(second)), *first.shape[1:]]
+    shape[axis] = width
+    joined = np.zeros(shape, dtype=first.dtype)
+    at = 0
+    for array in (first, second):
+        kept = tuple(slice(0, min(width, array.shape[axis])) if i == axis else slice(None) for i in range(array.ndim))
+        joined[at : at + len(array)][kept] = array[kept]
+        at += len(array)
+    return joined
 
 
-def _moved(buffer: np.ndarray, rows: np.ndarray, used: int) -> np.ndarray:
+def _grown(buffer: np.ndarray, n_rows: int, kept: int, used: int) -> np.ndarray:
+    """The same buffer, or one of more rows with the first `kept` in it, as far as they are written."""
+    if n_rows <= len(buffer):
+        return buffer
+    larger = np.zeros((n_rows, *buffer.shape[1:]), dtype=buffer.dtype)
+    larger[:kept, :, :used] = buffer[:kept, :, :used]
+    return larger
+
+
+def _moved(buffer: np.ndarray, rows: np.ndarray, used: int | None = None) -> np.ndarray:
     """Rows of a buffer in a new order; in place where they fit, and only those that move."""
     if rows.size <= len(buffer):
-        target = buffer[: rows.size]
+        target = buffer
         moving = np.flatnonzero(rows != np.arange(rows.size))
     else:
         target = np.zeros((rows.size, *buffer.shape[1:]), dtype=buffer.dtype)
         moving = np.arange(rows.size)
-    if moving.size:
-        target[moving, :, :used] = buffer[rows[moving], :, :used]  # the right side is a copy: nothing is lost
+    if moving.size and used is None:
+        target[moving] = buffer[rows[moving]]  # the right side is a copy: nothing is lost
+    elif moving.size:
+        target[moving, :, :used] = buffer[rows[moving], :, :used]
     return target
