@@ -75,6 +75,9 @@ class FakeBackend:
         sources = None if state.sources is None else [state.sources[i] for i in rows]
         return FakeState([list(state.rows[i]) for i in rows], sources, state.capacity)
 
+    def side_by_side(self, n_rows: int) -> list["FakeBackend"]:
+        return [self]
+
     def join(self, state: FakeState, other: FakeState) -> FakeState:
         assert not state.consumed
         assert not other.consumed

@@ -1,6 +1,7 @@
 """CTranslate2, its model written through its own specification from our weights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -28,28 +29,34 @@ def open_model(folder: Path, precision: str, threads: int, device: str) -> "Tran
     import ctranslate2
 
     path = str(folder / precision)
-    keywords = {"device": device, "compute_type": precision, "intra_threads": threads, "inter_threads": 1}
-    if (folder / precision / "shared_vocabulary.json").is_file():
-        return Translator(ctranslate2.Translator(path, **keywords))
-    return Generator(ctranslate2.Generator(path, **keywords))
+    keywords = {"device": device, "compute_type": precision}
+    if not (folder / precision / "shared_vocabulary.json").is_file():
+        return Generator(ctranslate2.Generator(path, intra_threads=threads, inter_threads=1, **keywords))
+    return Translator(partial(ctranslate2.Translator, path, **keywords), threads)
 
 
 class Translator:
     """An encoder-decoder model."""
 
-    def __init__(self, translator: Any) -> None:
-        self.translator = translator
+    def __init__(self, open_translator: Callable[..., Any], threads: int) -> None:
+        self.one = open_translator(intra_threads=threads, inter_threads=1)  # all threads on one batch
+        self._open, self._threads = open_translator, threads
+
+    @cached_property
+    def many(self) -> Any:
+        """Each thread on a batch of its own: for many texts that was faster here, by a third and more."""
+        return self._open(intra_threads=1, inter_threads=self._threads)
 
     def generate(self, rows: Sequence[Sequence[int]], n_new: int) -> list[list[int]]:
         """Greedy, a forced number of tokens."""
-        found = self.translator.translate_batch(
+        found = self.one.translate_batch(
             _words(rows), beam_size=1, min_decoding_length=n_new, max_decoding_length=n_new
         )
         return [[int(word) for word in result.hypotheses[0]] for result in found]
 
     def search(self, rows: Sequence[Sequence[int]], beams: int) -> list[list[int]]:
         """Each text to its own end, sorted and batched by its own rules."""
-        found = self.translator.translate_batch(
+        found = self.many.translate_batch(
             _words(rows), beam_size=beams, max_batch_size=BATCH_TOKENS, batch_type="tokens", max_decoding_length=128
         )
         return [[int(word) for word in result.hypotheses[0]] for result in found]

@@ -116,6 +116,10 @@ class Backend(Protocol):
         """The rows of both, `other`'s behind; both were started with the same capacity."""
         ...
 
+    def side_by_side(self, n_rows: int) -> Sequence["Backend"]:
+        """Who should share so many rows, each in a thread of its own; this one alone where no more would pay."""
+        ...
+
     def logits(self, target: Batch, source: Batch | None) -> np.ndarray:
         """Logits (B, T, V) of a whole target at once; values at padding mean nothing."""
         ...

@@ -120,6 +120,10 @@ class EagerBackend:
             np.concatenate((state.sources, other.sources + state.sources.max() + 1)),
         )
 
+    def side_by_side(self, n_rows: int) -> list["EagerBackend"]:
+        """This one alone: PyTorch's threads are the whole process's."""
+        return [self]
+
     @torch.inference_mode()
     def logits(self, target: Batch, source: Batch | None) -> np.ndarray:
         """Logits (B, T, V) of a whole target at once, without a cache."""

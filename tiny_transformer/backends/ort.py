@@ -4,6 +4,7 @@ Shapes: B batch, R rows that a state's buffers hold (B or more), T new tokens, S
 H heads, K head width, V vocabulary.
 """
 
+import copy
 import math
 import os
 import threading
@@ -141,6 +142,15 @@ class OrtBackend:
         state.lengths = np.concatenate((state.lengths, other.lengths))
         state.binding = None
         return state
+
+    def side_by_side(self, n_rows: int) -> list["OrtBackend"]:
+        """One of a single thread for each core: two threads of one run wait for each other after every operator."""
+        n_threads = min(self._threads or cores(), n_rows // MANY_ROWS)
+        if n_threads < 2:
+            return [self]
+        single = copy.copy(self)  # with the same sessions
+        single._threads = 1
+        return [single] * n_threads
 
     def logits(self, target: Batch, source: Batch | None) -> np.ndarray:
         """Logits (B, T, V) of a whole target at once, from an empty past."""

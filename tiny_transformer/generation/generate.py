@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from tiny_transformer.backends.base import Backend
 from tiny_transformer.generation.beam import beam_search
 from tiny_transformer.generation.options import GenerationOptions
+from tiny_transformer.generation.parallel import share_out
 from tiny_transformer.generation.request import Request
 from tiny_transformer.generation.stream import stream_batch
 from tiny_transformer.generation.tokens import Generated, GeneratedToken, Stopped, length_score
@@ -49,13 +50,19 @@ def generate_ids(
     Row i draws its random numbers from (seed, i), or from (seed, rows[i]) where `rows` is given.
     """
     request = Request(prefixes, sources, options, eos_id, pad_id, stopped, rows)
-    if options.num_beams > 1:
+    backends = backend.side_by_side(len(prefixes) * options.num_beams)
+    return to_the_end(backend, request) if len(backends) == 1 else share_out(backends, request, to_the_end)
+
+
+def to_the_end(backend: Backend, request: Request) -> list[Generated]:
+    """All rows on one backend."""
+    if request.options.num_beams > 1:
         return beam_search(backend, request)
-    found: list[list[GeneratedToken]] = [[] for _ in prefixes]
+    found: list[list[GeneratedToken]] = [[] for _ in request.prefixes]
     for step in stream_batch(backend, request):
         for row, token in step:
             found[row].append(token)
-    return [finished(tokens, options.length_penalty) for tokens in found]
+    return [finished(tokens, request.options.length_penalty) for tokens in found]
 
 
 def finished(tokens: Sequence[GeneratedToken], length_penalty: float) -> Generated:

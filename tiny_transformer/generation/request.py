@@ -1,12 +1,17 @@
 """What is asked of generation at once: rows to continue, how, and when each must end."""
 
+import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tiny_transformer.backends.base import Batch
 from tiny_transformer.errors import InputError
 from tiny_transformer.generation.options import GenerationOptions
 from tiny_transformer.generation.tokens import FinishReason, Stopped
+
+
+class HaltError(Exception):
+    """The work was ended from another thread."""
 
 
 @dataclass(frozen=True)
@@ -20,12 +25,23 @@ class Request:
     pad_id: int
     stopped: Stopped | None = None
     rows: Sequence[int] | None = None  # which stream of random numbers each row draws from; by default 0, 1, …
+    halt: threading.Event | None = None  # set by another thread that wants this work to end
 
     def __post_init__(self) -> None:
         if not self.prefixes:
             raise InputError("A batch needs at least one row; pass some text.")
         if self.sources is not None and len(self.sources) != len(self.prefixes):
             raise InputError(f"There are {len(self.sources)} sources for {len(self.prefixes)} prefixes; pair them up.")
+
+    def share(self, numbers: Sequence[int], halt: threading.Event) -> "Request":
+        """Some of the rows as a request of their own."""
+        return replace(
+            self,
+            prefixes=[self.prefixes[i] for i in numbers],
+            sources=None if self.sources is None else [self.sources[i] for i in numbers],
+            rows=[i if self.rows is None else self.rows[i] for i in numbers],
+            halt=halt,
+        )
 
     def batches(self, numbers: Sequence[int]) -> tuple[Batch, Batch | None]:
         """Prefixes and sources of some rows, padded."""

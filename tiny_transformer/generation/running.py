@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tiny_transformer.backends.base import Backend, State, check_inputs
-from tiny_transformer.generation.request import Request
+from tiny_transformer.generation.request import HaltError, Request
 
 GROUP = 4  # a new group starts when this part of the room is free: reading a few texts together costs less
 
@@ -45,4 +45,6 @@ class Running:
 
     def step(self, ids: Sequence[int]) -> None:
         """Add a token to every row."""
+        if self._request.halt is not None and self._request.halt.is_set():
+            raise HaltError
         self.logits, self._state = self._backend.step(np.array(ids)[:, None], self._state)

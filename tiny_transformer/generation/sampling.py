@@ -10,14 +10,15 @@ import numpy as np
 
 from tiny_transformer.errors import BackendError
 
-_BLOCK = 64
+GROUP_SIZE = 64
 
 
 def log_normalizer(logits: np.ndarray) -> np.ndarray:
     """log Σ exp(logits) of each row (R,): subtracted from a logit it gives the log-probability."""
     highest = best_logit(logits)[..., None]  # R 1
     # exp in the logits' own type (twice as fast in float32); only the sum needs the digits.
-    total = np.exp(logits - highest).sum(axis=-1, dtype=np.float64)  # R
+    shifted = logits - highest
+    total = np.exp(shifted, out=shifted).sum(axis=-1, dtype=np.float64)  # R
     normalizer: np.ndarray = highest[..., 0].astype(np.float64) + np.log(total)
     return normalizer
 
@@ -117,16 +118,32 @@ def likeliest_of_rows(logits: np.ndarray, k: int) -> np.ndarray:
     """Ids (R, k) of each row's k highest logits (R V), in the same order."""
     n_rows, size = logits.shape
     k = min(k, size)
-    # The highest of each block is a token of its own: k tokens reach the k-th highest of them, and few others do.
-    whole = size - size % _BLOCK
-    bounds = logits[:, :whole].reshape(n_rows, -1, _BLOCK).max(axis=-1)  # R blocks
-    bounds = np.concatenate((bounds, logits[:, whole:]), axis=1)
-    if bounds.shape[1] < k:
-        bounds = logits
-    least = np.partition(bounds, -k, axis=1)[:, -k, None]  # R 1
-    rows, ids = np.nonzero(logits >= least)
+    n_groups = size // GROUP_SIZE
+    if n_groups < k:
+        rows, ids = np.nonzero(logits >= _nth_highest(logits, k))
+        return _ordered(rows, ids, logits, k)
+    # Every n-th token is a group, the last few are groups of their own. The highest of each group is a token: so k
+    # tokens reach the k-th highest of these, and only groups that reach it hold tokens that do.
+    grouped = logits[:, : n_groups * GROUP_SIZE].reshape(n_rows, GROUP_SIZE, n_groups)
+    rest = logits[:, n_groups * GROUP_SIZE :]
+    highest = grouped.max(axis=1)  # R groups
+    least = _nth_highest(np.concatenate((highest, rest), axis=1), k)  # R 1
+    rows, groups = np.nonzero(highest >= least)
+    found, places = np.nonzero(grouped[rows, :, groups] >= least[rows])
+    rest_rows, rest_ids = np.nonzero(rest >= least)
+    rows = np.concatenate((rows[found], rest_rows))
+    ids = np.concatenate((places * n_groups + groups[found], n_groups * GROUP_SIZE + rest_ids))
+    return _ordered(rows, ids, logits, k)
+
+
+def _nth_highest(values: np.ndarray, n: int) -> np.ndarray:
+    return np.partition(values, -n, axis=1)[:, -n, None]  # R 1
+
+
+def _ordered(rows: np.ndarray, ids: np.ndarray, logits: np.ndarray, k: int) -> np.ndarray:
+    """The first k ids of each row (R, k), best first, of candidates that are at least k a row."""
     order = np.lexsort((ids, -logits[rows, ids], rows))
-    first = np.searchsorted(rows, np.arange(n_rows))
+    first = np.searchsorted(rows[order], np.arange(len(logits)))
     return ids[order[first[:, None] + np.arange(k)]]
 
 
