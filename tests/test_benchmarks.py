@@ -95,10 +95,16 @@ def test_the_shapes_are_the_ones_that_were_published() -> None:
 
 def test_the_readme_shows_the_kept_results() -> None:
     found = json.loads((RESULTS / "speed-cpu.json").read_text(encoding="utf-8"))
+    many = json.loads((RESULTS / "many-texts-cpu.json").read_text(encoding="utf-8"))
     for language in ("README.md", "README.zh-CN.md"):
         text = (ROOT / language).read_text(encoding="utf-8")
         assert "benchmarks/results/speed.png" in text
         for one in found["contests"]:
-            if one["threads"] == 1:
-                for line in one["ratios"]:
-                    assert f"{line['median']:.2f}" in text, (one["shape"], line)
+            for line in one["ratios"]:
+                assert shown(line) in text, (one["shape"], line)
+        for beams in many["beams"].values():
+            assert all(shown(line) in text for line in beams["ratios"].values())
+
+
+def shown(ratio: dict[str, float]) -> str:
+    return f"**{ratio['median']:.2f}** ({ratio['least']:.2f} – {ratio['most']:.2f})"
