@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,44 @@ def test_places_come_back_when_a_state_is_dropped_and_are_lent_again() -> None:
     assert {id(third.places), id(fourth.places)} == taken
     for state in (third, fourth):
         assert np.array_equal(backend.step(np.full((3, 1), 9), state)[0], kept), "old numbers must not be seen"
+
+
+def test_a_text_that_came_to_nan_does_not_reach_the_next() -> None:
+    _, backend = pair("encoder-decoder", "cpu")
+    inputs = batch_of(backend.config, 3, seed=1)
+    logits, state = backend.start(*inputs, CAPACITY)
+    with torch.inference_mode():
+        state.places.cache.fill_(np.nan)
+        state.places.memory.fill_(np.nan)
+    del state
+    again, state = backend.start(*inputs, CAPACITY)
+    assert np.array_equal(again, logits)
+    assert np.isfinite(backend.step(np.full((3, 1), 9), state)[0]).all()
+
+
+def test_places_larger_than_the_bound_are_still_lent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places_module, "KEPT_BYTES", 1)
+    _, backend = pair("decoder-only", "cpu")
+    _, state = backend.start(*batch_of(backend.config, 3, seed=1), CAPACITY)
+    first = id(state.places)
+    del state
+    _, state = backend.start(*batch_of(backend.config, 3, seed=2), CAPACITY)
+    assert id(state.places) == first
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_threads_on_several_models_record_and_replay_at_once(device: str) -> None:
+    backends = [pair(architecture, device)[1] for architecture in ARCHITECTURES] * 2
+    sources: list[list[list[int]] | None] = [[[7, 8, EOS]] if b.config.is_encoder_decoder else None for b in backends]
+    options: dict[str, Any] = {"max_new_tokens": 20, "min_new_tokens": 20}
+    wanted = [
+        generate(EagerBackend(tiny_model(b.config), b.config), [[BOS]], source, **options)[0].ids
+        for b, source in zip(backends, sources, strict=True)
+    ]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(3):
+            work = [pool.submit(generate, b, [[BOS]], s, **options) for b, s in zip(backends, sources, strict=True)]
+            assert [future.result()[0].ids for future in work] == wanted
 
 
 def test_steps_are_recorded_once_for_each_power_of_two() -> None:

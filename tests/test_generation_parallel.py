@@ -10,6 +10,7 @@ import pytest
 from export_fixtures import ENCODER_DECODERS, Exported
 from generation_fixtures import BOS, EOS, FakeBackend, FakeState, generate, random_rows
 
+from tiny_transformer.backends.base import Batch
 from tiny_transformer.backends.ort import open_ort
 from tiny_transformer.errors import BackendError
 from tiny_transformer.generation import parallel
@@ -22,7 +23,7 @@ class Shared(FakeBackend):
 
     def __init__(self, others: Sequence["Shared"] = (), fails_at: int | None = None) -> None:
         super().__init__(seed=1, scale=1.0)
-        self.others, self.fails_at, self.steps = others, fails_at, 0
+        self.others, self.fails_at, self.steps, self.started = others, fails_at, 0, 0
         self.threads: set[str] = set()
 
     def side_by_side(self, n_rows: int) -> list[FakeBackend]:
@@ -51,6 +52,29 @@ def test_shared_out_texts_are_those_of_one_thread(options: dict[str, Any]) -> No
     used = [backend.threads for backend in (first, *backends)]
     assert all(len(names) == 1 for names in used)
     assert len(set.union(*used)) == 3
+
+
+@pytest.mark.parametrize("n_texts", [1, 2])
+def test_a_wide_beam_over_few_texts_has_no_more_threads_than_texts(n_texts: int) -> None:
+    expected = generate(FakeBackend(seed=1, scale=1.0), *texts(n_texts), max_new_tokens=9, num_beams=16)
+    assert generate(Shared([Shared(), Shared()]), *texts(n_texts), max_new_tokens=9, num_beams=16) == expected
+
+
+def test_texts_of_one_token_are_ended_too() -> None:
+    class Slow(Shared):
+        def start(self, prefix: Batch, source: Batch | None, capacity: int) -> tuple[np.ndarray, FakeState]:
+            self.started += 1
+            time.sleep(0.001)
+            return super().start(prefix, source, capacity)
+
+    class Broken(Shared):
+        def start(self, prefix: Batch, source: Batch | None, capacity: int) -> tuple[np.ndarray, FakeState]:
+            raise BackendError("the model broke")
+
+    healthy = Slow()
+    with pytest.raises(BackendError, match="the model broke"):
+        generate(Broken([healthy]), *texts(40_000), max_new_tokens=1)
+    assert healthy.started < 200, "of 313 groups"
 
 
 def test_an_error_in_one_thread_ends_all_and_is_the_one_that_is_raised() -> None:

@@ -7,8 +7,10 @@ record: there the same code runs the step as it is.
 Shapes: B batch, R rows of a recording, T new tokens, V vocabulary.
 """
 
+import gc
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -23,6 +25,11 @@ from tiny_transformer.config import ModelConfig
 from tiny_transformer.model import Memory
 
 WARM_UPS = 2  # runs before a recording: libraries set themselves up in the first
+
+# CUDA records one graph at a time in a process. Recordings also share a stream, and with it the libraries' workspace:
+# so nobody replays while another records, whatever model each of them runs.
+_ONE_AT_A_TIME = threading.Lock()
+_streams: dict[torch.device, torch.cuda.Stream] = {}
 
 
 @dataclass
@@ -52,7 +59,6 @@ class CapturedBackend(EagerBackend):
     ) -> None:
         super().__init__(model, config, device=device, dtype=dtype)
         self._pool = Pool(partial(Places, config, self.device, self.dtype))
-        self._changing = threading.Lock()  # of the pool, and of what is recorded
         # One workspace for all recordings: they run one after the other, and keep nothing in it between two steps.
         self._workspace = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
 
@@ -109,7 +115,7 @@ class CapturedBackend(EagerBackend):
         return self._at(lease, np.zeros(n_rows, dtype=np.int64), np.arange(n_rows), capacity)
 
     def _lend(self, n_rows: int, capacity: int, n_source: int) -> Lease:
-        with self._changing:
+        with _ONE_AT_A_TIME:
             return self._pool.lend(Size.of(n_rows, capacity, n_source))
 
     def _at(self, lease: Lease, lengths: np.ndarray, sources: np.ndarray, capacity: int) -> CapturedState:
@@ -127,7 +133,7 @@ class CapturedBackend(EagerBackend):
             logits: Tensor = run(ids, positions, keys, values, *memory)[0]
             return logits[:, -1]  # R V
 
-        with self._changing:
+        with _ONE_AT_A_TIME:
             return RecordedStep(decode, n_rows, self.config.vocab_size, self.device, self._workspace, state.lengths)
 
 
@@ -162,30 +168,58 @@ class RecordedStep:
         n_rows = lengths.size
         self._ids[:n_rows] = ids
         self._positions[:n_rows, 0] = lengths
-        self._inputs.copy_(self._given, non_blocking=True)
         if self._graph is None:
+            self._inputs.copy_(self._given)
             self._work()
+            self._found.copy_(self._logits)
         else:
-            self._graph.replay()
-        self._found.copy_(self._logits, non_blocking=True)
-        if self._graph is not None:
+            with _ONE_AT_A_TIME:
+                self._inputs.copy_(self._given, non_blocking=True)
+                self._graph.replay()
+                self._found.copy_(self._logits, non_blocking=True)
             torch.cuda.current_stream(self._device).synchronize()
         return self._array[:n_rows]
+
+    @property
+    def n_bytes(self) -> int:
+        """What it keeps on the device, and as much again beside it."""
+        return self._logits.nbytes
 
     def _work(self) -> None:
         self._logits.copy_(self._decode(self._inputs[0], self._inputs[1]))
 
     def _capture(self, workspace: Any) -> torch.cuda.CUDAGraph:
         self._inputs.copy_(self._given)
-        with torch.cuda.device(self._device):
-            stream: torch.cuda.Stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        graph = torch.cuda.CUDAGraph()
+        # The outer stream is the one that is current: a recording that fails would otherwise leave its own behind.
+        with torch.cuda.device(self._device), torch.cuda.stream(torch.cuda.current_stream(self._device)):
+            stream = _recording_stream(self._device)
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 for _ in range(WARM_UPS):
                     self._work()
             torch.cuda.current_stream().wait_stream(stream)
-            graph = torch.cuda.CUDAGraph()
             # Other threads go on meanwhile: only what this one does is recorded, and only it is held to the rules.
-            with torch.cuda.graph(graph, pool=workspace, stream=stream, capture_error_mode="thread_local"):
+            recording = torch.cuda.graph(graph, pool=workspace, stream=stream, capture_error_mode="thread_local")
+            with _no_collection(), recording:
                 self._work()
         return graph
+
+
+def _recording_stream(device: torch.device) -> torch.cuda.Stream:
+    """The stream of all recordings on a device: memory of a shared pool belongs to the stream it was taken on."""
+    if device not in _streams:
+        _streams[device] = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    return _streams[device]
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """No garbage collection in between: it might destroy an old graph, which ends a recording."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

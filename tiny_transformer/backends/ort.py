@@ -221,9 +221,10 @@ class OrtBackend:
         if state.ids.shape != ids.shape:
             state.ids, state.positions = (np.empty(ids.shape, dtype=np.int64) for _ in range(2))
             shape = (*ids.shape, self.config.vocab_size)
-            if state.space.size < math.prod(shape):
-                state.space = np.empty(math.prod(shape), dtype=np.float32)
-            state.logits = state.space[: math.prod(shape)].reshape(shape)
+            size = math.prod(shape)
+            if not size <= state.space.size <= 4 * size:  # what a long prefix took is not kept for a few rows' steps
+                state.space = np.empty(size, dtype=np.float32)
+            state.logits = state.space[:size].reshape(shape)
             _bind_input(state.binding, "input_ids", state.ids)
             _bind_input(state.binding, "position_ids", state.positions)
             _bind_output(state.binding, "logits", state.logits)

@@ -57,8 +57,13 @@ class Places:
 
     @property
     def n_bytes(self) -> int:
-        """What they take."""
-        return self.cache.nbytes + self.memory.nbytes
+        """What they take, with what is recorded over them."""
+        return self.cache.nbytes + self.memory.nbytes + sum(step.n_bytes for step in self.steps.values())
+
+    def clear(self) -> None:
+        """As new: a text that came to NaN must not reach the next."""
+        for buffer in (self.cache, self.memory, self.mask):
+            buffer.zero_()
 
     def caches(self, n_rows: int, capacity: int) -> tuple[list[Tensor], list[Tensor]]:
         """Keys and values of the first rows, one a layer, each R H C K."""
@@ -115,13 +120,14 @@ class Pool:
         """Free places of a size, or new ones. One thread at a time; giving back happens by itself, in any."""
         while self._returned:
             self._free.append(self._returned.popleft())
+        found = next((places for places in reversed(self._free) if places.size == size), None)
+        if found is not None:
+            self._free.remove(found)
+            found.clear()
         while sum(places.n_bytes for places in self._free) > KEPT_BYTES:
             del self._free[0]
-        found = next((places for places in reversed(self._free) if places.size == size), None)
         if found is None:
             found = self.make(size)
-        else:
-            self._free.remove(found)
         lease = Lease(found)
         weakref.finalize(lease, self._returned.append, found)
         return lease

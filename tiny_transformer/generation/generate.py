@@ -50,7 +50,7 @@ def generate_ids(
     Row i draws its random numbers from (seed, i), or from (seed, rows[i]) where `rows` is given.
     """
     request = Request(prefixes, sources, options, eos_id, pad_id, stopped, rows)
-    backends = backend.side_by_side(len(prefixes) * options.num_beams)
+    backends = backend.side_by_side(len(prefixes) * options.num_beams)[: len(prefixes)]
     return to_the_end(backend, request) if len(backends) == 1 else share_out(backends, request, to_the_end)
 
 

@@ -43,6 +43,11 @@ class Request:
             halt=halt,
         )
 
+    def check_halt(self) -> None:
+        """End here if another thread wants it."""
+        if self.halt is not None and self.halt.is_set():
+            raise HaltError
+
     def batches(self, numbers: Sequence[int]) -> tuple[Batch, Batch | None]:
         """Prefixes and sources of some rows, padded."""
         source = None if self.sources is None else Batch.of([self.sources[i] for i in numbers], self.pad_id)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tiny_transformer.backends.base import Backend, State, check_inputs
-from tiny_transformer.generation.request import HaltError, Request
+from tiny_transformer.generation.request import Request
 
 GROUP = 4  # a new group starts when this part of the room is free: reading a few texts together costs less
 
@@ -26,6 +26,7 @@ class Running:
 
     def fill(self, n_running: int) -> list[int]:
         """Start texts that wait, one row each behind the others, if there is room for a group; their numbers."""
+        self._request.check_halt()
         free = self._room - n_running
         if not self._waiting or (n_running and free < max(1, self._room // GROUP)):
             return []
@@ -45,6 +46,5 @@ class Running:
 
     def step(self, ids: Sequence[int]) -> None:
         """Add a token to every row."""
-        if self._request.halt is not None and self._request.halt.is_set():
-            raise HaltError
+        self._request.check_halt()
         self.logits, self._state = self._backend.step(np.array(ids)[:, None], self._state)

@@ -22,6 +22,7 @@ class Guard:
         self._stopped = threading.Event()
         self.name = backend.name
         self.config = backend.config
+        self.max_rows = backend.max_rows
 
     def stop(self) -> None:
         """End the work at its next step."""
@@ -49,6 +50,10 @@ class Guard:
     def join(self, state: State, other: State) -> State:
         """As the backend's."""
         return self._backend.join(state, other)
+
+    def side_by_side(self, n_rows: int) -> list["Guard"]:
+        """This one alone: whoever stops it must stop all of the work."""
+        return [self]
 
     def logits(self, target: Batch, source: Batch | None) -> np.ndarray:
         """As the backend's."""
