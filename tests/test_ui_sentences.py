@@ -42,8 +42,8 @@ SPEAKING = [
 ]
 # For those who write code or train: the page calls none of these with anything a visitor chose.
 NOT_FOR_VISITORS = {
-    "base.check", "base.check_inputs", "base.of", "bundle._stored", "bundle.check_target", "eager._decode",
-    "eager.start", "eager.step", "options.__post_init__", "options._check_together", "options._stop_strings",
+    "base.check", "base.check_inputs", "base.of", "bundle._stored", "bundle.check_target", "eager._check_step",
+    "eager.longest_with", "eager.start", "options.__post_init__", "options._check_together", "options._stop_strings",
     "options.from_keywords", "ort._decode", "ort.start", "ort.step", "request.__post_init__", "text.result",
     "text_model.generate_batch", "text_model.generate_ids", "text_model.resolve", "tokenizer.synthetic",
     "tokenizer.train",

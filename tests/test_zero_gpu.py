@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from ui_fixtures import models
 
 from tiny_transformer.bundle import CONFIG, Bundle
@@ -59,9 +60,9 @@ class Lender:
         assert self.lent_now, "the driver was touched where no GPU is lent"
         return True
 
-    def _device(self, name: str | None) -> str:
+    def _device(self, name: str | None) -> torch.device:
         assert name == ("cuda" if self.lent_now else "cpu")
-        return "cpu"
+        return torch.device("cpu")
 
 
 @pytest.fixture
