@@ -102,7 +102,9 @@ def test_a_lost_process_ends_the_run_with_a_sentence_and_the_run_resumes(
     finally:
         for rank in ranks:
             rank.kill()
-            rank.communicate()
+            rank.wait()
+            assert rank.stderr is not None
+            rank.stderr.close()
     assert ranks[0].returncode == 2
     assert "error: Another process of this run ended" in said
     assert "--resume" in said

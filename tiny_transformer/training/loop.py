@@ -71,7 +71,7 @@ class Trainer:
         self._parts_per_step = self.settings.accumulation * world.size
         self._window = torch.zeros((), dtype=torch.float64, device=world.device)
         self._window_steps = self._window_tokens = 0
-        self._window_began = self._saved_at = time.monotonic()
+        self._window_began = time.monotonic()
         self._is_warm = False
 
     @property
@@ -136,13 +136,15 @@ class Trainer:
         budget = Budget.of(settings, phase.share, self._steps_per_epoch(phase))
         clock = Clock(state.phase_seconds, self.world.from_first)
         evaluations = max(1, round(settings.evaluations * phase.share))
-        progress = budget.progress(state.phase_step, clock.at(state.phase_step))
+        saved_at = clock.at(state.phase_step)
+        progress = budget.progress(state.phase_step, saved_at)
         self.reporter.start(phase.name, progress)
         self._window_began = time.monotonic()
         while progress < 1.0:
             rate = learning_rate(settings, peak, warmup, state.phase_step, progress)
             self.step(next(steps), rate)
-            progress = budget.progress(state.phase_step, clock.at(state.phase_step))
+            elapsed = clock.at(state.phase_step)
+            progress = budget.progress(state.phase_step, elapsed)
             state.phase_seconds = clock.now
             if state.phase_step % settings.log_steps == 0 or progress >= 1.0:
                 self._log(rate, progress)
@@ -150,9 +152,11 @@ class Trainer:
                 self._log(rate, progress)
                 if self._evaluate(progress):
                     break
-            if time.monotonic() - self._saved_at > 60 * settings.checkpoint_minutes:
+            # By the shared clock: all ranks must come here at the same step, because logging sums over them.
+            if elapsed - saved_at > 60 * settings.checkpoint_minutes:
                 self._log(rate, progress)
                 self.save()
+                saved_at = elapsed
         steps.close()
         self.save()
 
@@ -294,7 +298,6 @@ class Trainer:
         if self.world.is_first:
             tensors = {**self._model_tensors(), **optimizer_tensors(self.optimizer), **self.average.state()}
             save_checkpoint(self.run_dir / LAST, self.state, tensors)
-        self._saved_at = time.monotonic()
         self._window_began = time.monotonic()
 
     def _model_tensors(self) -> dict[str, Tensor]:
