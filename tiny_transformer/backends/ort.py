@@ -18,6 +18,7 @@ import onnxruntime
 
 from tiny_transformer.backends.base import AttentionArrays, Batch, check_inputs, check_threads
 from tiny_transformer.backends.graph_file import check_graph
+from tiny_transformer.backends.rows import grown, moved, stacked, width_of
 from tiny_transformer.bundle import (
     ATTENTION_ONNX,
     DECODER_INT8,
@@ -119,11 +120,11 @@ class OrtBackend:
         used = int(state.lengths.max())
         if rows.size != state.lengths.size:
             state.binding = None
-        state.caches = {name: _moved(buffer, rows, used) for name, buffer in state.caches.items()}
+        state.caches = {name: moved(buffer, rows, used) for name, buffer in state.caches.items()}
         sources = state.sources[rows]
         # A beam mostly trades places among rows of one source: then the memory can stay as it is.
         if state.memory and not np.array_equal(sources, state.sources):
-            state.memory = {name: _moved(array, rows) for name, array in state.memory.items()}
+            state.memory = {name: moved(array, rows) for name, array in state.memory.items()}
         state.sources, state.lengths = sources, state.lengths[rows]
         return state
 
@@ -132,12 +133,12 @@ class OrtBackend:
         first, n_rows = state.lengths.size, state.lengths.size + other.lengths.size
         used = int(max(state.lengths.max(), other.lengths.max()))
         for name, buffer in state.caches.items():
-            state.caches[name] = buffer = _grown(buffer, n_rows, first, used)
+            state.caches[name] = buffer = grown(buffer, n_rows, first, used)
             buffer[first:n_rows, :, :used] = other.caches[name][: n_rows - first, :, :used]
         if state.memory:
-            width = _width(state.memory[MASK][:first], other.memory[MASK][: n_rows - first])
+            width = width_of(state.memory[MASK][:first], other.memory[MASK][: n_rows - first])
             for name, array in state.memory.items():
-                state.memory[name] = _stacked(array[:first], other.memory[name][: n_rows - first], width, len(array))
+                state.memory[name] = stacked(array[:first], other.memory[name][: n_rows - first], width, len(array))
         state.sources = np.concatenate((state.sources, other.sources + state.sources.max() + 1))
         state.lengths = np.concatenate((state.lengths, other.lengths))
         state.binding = None
@@ -335,46 +336,3 @@ def _bind_input(binding: Any, name: str, array: np.ndarray) -> None:
 
 def _bind_output(binding: Any, name: str, array: np.ndarray) -> None:
     binding.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
-
-
-def _width(*masks: np.ndarray) -> int:
-    """Places that the longest source takes, of masks B S."""
-    return max(int(mask.sum(axis=1).max()) for mask in masks)
-
-
-def _stacked(first: np.ndarray, second: np.ndarray, width: int, n_rows: int) -> np.ndarray:
-    """The rows of two arrays over sources, cut or filled up with zeros to a width, in a buffer of at least `n_rows`."""
-    axis = first.ndim // 2  # B S, or B H S K
-    shape = [max(n_rows, len(first) + len(second)), *first.shape[1:]]
-    shape[axis] = width
-    joined = np.zeros(shape, dtype=first.dtype)
-    at = 0
-    for array in (first, second):
-        kept = tuple(slice(0, min(width, array.shape[axis])) if i == axis else slice(None) for i in range(array.ndim))
-        joined[at : at + len(array)][kept] = array[kept]
-        at += len(array)
-    return joined
-
-
-def _grown(buffer: np.ndarray, n_rows: int, kept: int, used: int) -> np.ndarray:
-    """The same buffer, or one of more rows with the first `kept` in it, as far as they are written."""
-    if n_rows <= len(buffer):
-        return buffer
-    larger = np.zeros((n_rows, *buffer.shape[1:]), dtype=buffer.dtype)
-    larger[:kept, :, :used] = buffer[:kept, :, :used]
-    return larger
-
-
-def _moved(buffer: np.ndarray, rows: np.ndarray, used: int | None = None) -> np.ndarray:
-    """Rows of a buffer in a new order; in place where they fit, and only those that move."""
-    if rows.size <= len(buffer):
-        target = buffer
-        moving = np.flatnonzero(rows != np.arange(rows.size))
-    else:
-        target = np.zeros((rows.size, *buffer.shape[1:]), dtype=buffer.dtype)
-        moving = np.arange(rows.size)
-    if moving.size and used is None:
-        target[moving] = buffer[rows[moving]]  # the right side is a copy: nothing is lost
-    elif moving.size:
-        target[moving, :, :used] = buffer[rows[moving], :, :used]
-    return target
