@@ -87,20 +87,31 @@ def test_a_failure_leaves_no_half_written_cache(pairs: Source, tmp_path: Path, m
 
 def test_bpe_dropout_respells_training_alone_and_leaves_a_clean_variant(pairs: Source) -> None:
     tokenizer = learnt_tokenizer()
-    source = replace(pairs, bpe_dropout=0.5, variants=3, held_out={"dev": 0.3})
-    clean = tokenised(replace(pairs, held_out={"dev": 0.3}), "", tokenizer, 64)
+    source = replace(pairs, bpe_dropout=0.5, variants=3, held_out={"dev": 0.5})
+    clean = tokenised(replace(pairs, held_out={"dev": 0.5}), "", tokenizer, 64)
     parts = [tokenised(source, "", tokenizer, 64, variant=variant) for variant in range(4)]
-    assert rows(parts[0].target) == rows(clean.target) == rows(parts[3].target)
-    assert len({str(rows(part.target)) for part in parts}) == 3
-    for part in parts:
-        assert [tokenizer.decode(row) for row in rows(part.target)] == [
-            tokenizer.decode(row) for row in rows(clean.target)
-        ]
+    sources = [rows(part.source) for part in parts]
+    assert sources[0] == rows(clean.source) == sources[3]
+    assert len({str(found) for found in sources}) == 3
+    for part, found in zip(parts, sources, strict=True):
+        assert [tokenizer.decode(row) for row in found] == [tokenizer.decode(row) for row in sources[0]]
+        assert rows(part.target) == rows(clean.target)  # what is to be written has one spelling
     dev = tokenised(source, "", tokenizer, 64, split="dev", variant=1)
-    assert all(
-        row == [tokenizer.bos_id, *tokenizer.encode(tokenizer.decode(row)), tokenizer.eos_id]
-        for row in rows(dev.target)
+    assert all(row == [*tokenizer.encode(tokenizer.decode(row)), tokenizer.eos_id] for row in rows(dev.source))
+
+
+@pytest.mark.parametrize("loss_on", ["replies", "all"])
+def test_bpe_dropout_leaves_alone_whatever_is_learnt(loss_on: str) -> None:
+    tokenizer = learnt_tokenizer()
+    dialogue = turns(("the cat sat on the mat", "a dog and the cat") * 3)
+    source = Source(format="dialogues", loss_on=loss_on)
+    ((clean,), (varied,)) = (
+        list(encode_examples([dialogue], tokenizer, source, 500, dropout=dropout)) for dropout in (0.0, 0.9)
     )
+    learnt = [[token for token, learn in zip(row.target, row.learn, strict=True) if learn] for row in (clean, varied)]
+    assert learnt[0] == learnt[1]
+    assert (clean.target == varied.target) == (loss_on == "all")
+    assert tokenizer.decode(clean.target) == tokenizer.decode(varied.target)
 
 
 def encoded(example: Dialogue | Text, source: Source, max_length: int = 64, tokenizer: Tokenizer | None = None) -> list:

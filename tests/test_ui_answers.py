@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ui_fixtures import models, until
+from ui_fixtures import make_model, models, until
 from ui_server import SlowBackend
 
 from tiny_transformer.backends.base import Batch
@@ -290,9 +290,10 @@ def test_about_page_survives_a_strange_training_file(make_bundle: Any) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_generation_path_on_every_device(models: dict[str, Path], device: str) -> None:
-    model = load(models["chat"], "eager", device=device)
-    expected = load(models["chat"], "eager", device="cpu").reply(dialogue([], "hello"), max_new_tokens=20)
+def test_generation_path_on_every_device(tmp_path: Path, device: str) -> None:
+    folder = make_model(tmp_path / "chat", "chat").folder
+    model = load(folder, "eager", device=device)
+    expected = load(folder, "eager", device="cpu").reply(dialogue([], "hello"), max_new_tokens=20)
     with closing(stream_answer(model, dialogue([], "hello"), {"max_new_tokens": 20}, 60)) as answers:
         *_, last = answers
     assert last.text == expected.text

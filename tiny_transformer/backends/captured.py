@@ -7,10 +7,7 @@ record: there the same code runs the step as it is.
 Shapes: B batch, R rows of a recording, T new tokens, V vocabulary.
 """
 
-import gc
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,15 +18,9 @@ from torch import Tensor
 
 from tiny_transformer.backends.eager import EagerBackend, TorchState
 from tiny_transformer.backends.places import Lease, Places, Pool, Size, power_of_two
+from tiny_transformer.backends.recording import ONE_AT_A_TIME, record
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.model import Memory
-
-WARM_UPS = 2  # runs before a recording: libraries set themselves up in the first
-
-# CUDA records one graph at a time in a process. Recordings also share a stream, and with it the libraries' workspace:
-# so nobody replays while another records, whatever model each of them runs.
-_ONE_AT_A_TIME = threading.Lock()
-_streams: dict[torch.device, torch.cuda.Stream] = {}
 
 
 @dataclass
@@ -115,7 +106,7 @@ class CapturedBackend(EagerBackend):
         return self._at(lease, np.zeros(n_rows, dtype=np.int64), np.arange(n_rows), capacity)
 
     def _lend(self, n_rows: int, capacity: int, n_source: int) -> Lease:
-        with _ONE_AT_A_TIME:
+        with ONE_AT_A_TIME:
             return self._pool.lend(Size.of(n_rows, capacity, n_source))
 
     def _at(self, lease: Lease, lengths: np.ndarray, sources: np.ndarray, capacity: int) -> CapturedState:
@@ -133,7 +124,7 @@ class CapturedBackend(EagerBackend):
             logits: Tensor = run(ids, positions, keys, values, *memory)[0]
             return logits[:, -1]  # R V
 
-        with _ONE_AT_A_TIME:
+        with ONE_AT_A_TIME:
             return RecordedStep(decode, n_rows, self.config.vocab_size, self.device, self._workspace, state.lengths)
 
 
@@ -161,7 +152,10 @@ class RecordedStep:
         self._ids, self._positions = self._given.numpy()
         self._array = self._found.numpy()
         self._positions[: lengths.size, 0] = lengths
-        self._graph = self._capture(workspace) if on_gpu else None
+        self._graph = None
+        if on_gpu:
+            self._inputs.copy_(self._given)
+            self._graph = record(self._work, device, workspace)
 
     def __call__(self, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Logits (B, V) of one new token (B, 1) a row, valid until the next call; rows beyond B compute nonsense."""
@@ -173,7 +167,7 @@ class RecordedStep:
             self._work()
             self._found.copy_(self._logits)
         else:
-            with _ONE_AT_A_TIME:
+            with ONE_AT_A_TIME:
                 self._inputs.copy_(self._given, non_blocking=True)
                 self._graph.replay()
                 self._found.copy_(self._logits, non_blocking=True)
@@ -187,39 +181,3 @@ class RecordedStep:
 
     def _work(self) -> None:
         self._logits.copy_(self._decode(self._inputs[0], self._inputs[1]))
-
-    def _capture(self, workspace: Any) -> torch.cuda.CUDAGraph:
-        self._inputs.copy_(self._given)
-        graph = torch.cuda.CUDAGraph()
-        # The outer stream is the one that is current: a recording that fails would otherwise leave its own behind.
-        with torch.cuda.device(self._device), torch.cuda.stream(torch.cuda.current_stream(self._device)):
-            stream = _recording_stream(self._device)
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                for _ in range(WARM_UPS):
-                    self._work()
-            torch.cuda.current_stream().wait_stream(stream)
-            # Other threads go on meanwhile: only what this one does is recorded, and only it is held to the rules.
-            recording = torch.cuda.graph(graph, pool=workspace, stream=stream, capture_error_mode="thread_local")
-            with _no_collection(), recording:
-                self._work()
-        return graph
-
-
-def _recording_stream(device: torch.device) -> torch.cuda.Stream:
-    """The stream of all recordings on a device: memory of a shared pool belongs to the stream it was taken on."""
-    if device not in _streams:
-        _streams[device] = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    return _streams[device]
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """No garbage collection in between: it might destroy an old graph, which ends a recording."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -14,7 +14,7 @@ import numpy as np
 
 from tiny_transformer import atomic
 from tiny_transformer.tokenizer import Tokenizer
-from tiny_transformer.training.encoding import Encoded, encode_examples, with_dropout
+from tiny_transformer.training.encoding import Encoded, encode_examples
 from tiny_transformer.training.files import cache_folder, content_hash
 from tiny_transformer.training.settings import Source
 from tiny_transformer.training.sources import before_files, read_examples, source_files
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 # Options the ids don't depend on.
 _ELSEWHERE = ("path", "before", "repeat", "variants", "judged", "licence", "attribution", "url")
-_VERSION = 2  # counts changes of the layout and of how examples become ids
+_VERSION = 3  # counts changes of the layout and of how examples become ids
 _FLUSH = 1 << 18  # numbers gathered in memory before they go to the file
 
 
@@ -61,14 +61,15 @@ def tokenised(
     variant = variant % source.variants if split == "train" else 0
     folder = cache_folder() / "tokens" / _key(source, root, tokenizer, max_length, split, variant)
     if not folder.is_dir():
-        encoder = with_dropout(tokenizer, source.bpe_dropout if variant else 0.0)
+        dropout = source.bpe_dropout if variant else 0.0
         examples = read_examples(source, root, split, variant)
         if split == "train" and not variant:
             logger.info(
                 "tokenising %s%s", source.name, f" in {source.variants} variants" if source.variants > 1 else ""
             )
         with atomic.replacing_folder(folder) as staging:
-            _write(staging, encode_examples(examples, encoder, source, max_length), tokenizer.vocab_size)
+            rows = encode_examples(examples, tokenizer, source, max_length, dropout=dropout)
+            _write(staging, rows, tokenizer.vocab_size)
     return _open(folder)
 
 

@@ -31,25 +31,43 @@ def with_dropout(tokenizer: Tokenizer, dropout: float) -> Tokenizer:
 
 
 def encode_examples(
-    examples: Iterable[Example], tokenizer: Tokenizer, source: Source, max_length: int
+    examples: Iterable[Example], tokenizer: Tokenizer, source: Source, max_length: int, *, dropout: float = 0.0
 ) -> Iterator[Encoded]:
-    """Rows no longer than the model's context: dialogues cut between turns, texts into windows, long pairs dropped."""
-    rows = _rows(examples, tokenizer, source, max_length)
+    """Rows no longer than the model's context: dialogues cut between turns, texts into windows, long pairs dropped.
+
+    `dropout` respells what the model reads. What it is to write keeps its one spelling.
+    """
+    rows = _rows(examples, tokenizer, with_dropout(tokenizer, dropout), source, max_length)
     return _packed(rows, max_length) if source.packing else rows
 
 
-def _rows(examples: Iterable[Example], tokenizer: Tokenizer, source: Source, max_length: int) -> Iterator[Encoded]:
+def _rows(
+    examples: Iterable[Example], tokenizer: Tokenizer, reader: Tokenizer, source: Source, max_length: int
+) -> Iterator[Encoded]:
     iterator = iter(examples)
     while chunk := list(islice(iterator, _CHUNK)):
-        encoded = iter(tokenizer.encode_batch([text for example in chunk for text in texts_of(example)]))
+        texts: dict[bool, list[str]] = {True: [], False: []}
         for example in chunk:
-            ids = [next(encoded) for _ in texts_of(example)]
+            for text, is_read in zip(texts_of(example), _only_read(example, source), strict=True):
+                texts[is_read].append(text)
+        encoded = {True: iter(reader.encode_batch(texts[True])), False: iter(tokenizer.encode_batch(texts[False]))}
+        for example in chunk:
+            ids = [next(encoded[is_read]) for is_read in _only_read(example, source)]
             if isinstance(example, Pair):
                 yield from _pair(ids[0], ids[1], tokenizer, max_length)
             elif isinstance(example, Dialogue):
                 yield from _dialogue(example, ids, tokenizer, source, max_length)
             else:
                 yield from _text(ids[0], tokenizer, max_length)
+
+
+def _only_read(example: Example, source: Source) -> list[bool]:
+    """For each text of an example: whether the model reads it and is never asked to write it."""
+    if isinstance(example, Pair):
+        return [True, False]
+    if isinstance(example, Dialogue):
+        return [source.loss_on != "all" and message["role"] == "user" for message in example.messages]
+    return [False]
 
 
 def _pair(source: list[int], target: list[int], tokenizer: Tokenizer, max_length: int) -> Iterator[Encoded]:

@@ -31,6 +31,11 @@ class Batch:
     picked: Tensor  # N: which of the B × T positions predict something
     labels: Tensor  # N: what they should predict
 
+    @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """All of it, in the order in which the objective takes it."""
+        return self.source, self.source_mask, self.target, self.picked, self.labels
+
 
 class HostRows:
     """Rows read from the memory map as they are needed."""
@@ -145,7 +150,7 @@ def ahead(made: Iterator[Batch]) -> Iterator[Batch]:
 def _assemble(source: Tensor, source_lengths: Tensor, target: Tensor, learn: Tensor, plan: BatchPlan) -> Batch:
     """Shift target into input and labels, and pick the positions that predict: no other sees the vocabulary."""
     labels = torch.where(learn[:, 1:], target[:, 1:], IGNORED).flatten()  # B·T
-    count = min(-(-plan.learnt // 64) * 64, labels.numel())  # few different sizes; the surplus is IGNORED
+    count = predicted(plan.learnt, labels.numel())
     # How many there are is known from the plan, so that the device needn't be asked (as nonzero would).
     picked = torch.sort((labels == IGNORED).to(torch.uint8), stable=True).indices[:count]
     batch_source = source if plan.source_length else None
@@ -153,6 +158,12 @@ def _assemble(source: Tensor, source_lengths: Tensor, target: Tensor, learn: Ten
     if batch_source is not None:
         mask = torch.arange(plan.source_length, device=source.device) < source_lengths[:, None]  # B S
     return Batch(batch_source, mask, target[:, :-1].contiguous(), picked, labels[picked])
+
+
+def predicted(learnt: int, positions: int) -> int:
+    """How many positions meet the vocabulary: rounded up to few different sizes; the surplus is IGNORED."""
+    grain = max(64, positions // 16 // 64 * 64)
+    return min(-(-learnt // grain) * grain, positions)
 
 
 def _fill(

@@ -27,6 +27,7 @@ from tiny_transformer.training.checkpoint import (
 from tiny_transformer.training.distributed import World
 from tiny_transformer.training.epoch import TrainingData
 from tiny_transformer.training.feed import Batch, HostRows, ResidentRows, batches, device_rows
+from tiny_transformer.training.gradients import build_gradients
 from tiny_transformer.training.judge import Judge
 from tiny_transformer.training.objective import Objective, build_objective
 from tiny_transformer.training.progress import Reporter
@@ -68,6 +69,7 @@ class Trainer:
             # cuDNN's attention plans anew for every shape: 4 ms of the CPU each time, and shapes keep changing.
             torch.backends.cuda.enable_cudnn_sdp(False)
         self._objective = build_objective(recipe, model, world)
+        self._gradients = build_gradients(self._objective, self.parameters, world.device)
         self._parts_per_step = self.settings.accumulation * world.size
         self._window = torch.zeros((), dtype=torch.float64, device=world.device)
         self._window_steps = self._window_tokens = 0
@@ -197,15 +199,11 @@ class Trainer:
         scale = self.world.size / max(1, step.learnt)
         for i, batch in enumerate(step.parts):
             with self._syncing(last=i == len(step.parts) - 1):
-                loss = scale * self._objective(
-                    batch.source, batch.source_mask, batch.target, batch.picked, batch.labels
-                )
-                loss.backward()
-            self._window += loss.detach()
+                self._window += self._gradients.add(batch, scale)
         if self.settings.clip_norm:
             torch.nn.utils.clip_grad_norm_(self.parameters, self.settings.clip_norm)
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self._gradients.clear()
         state.step += 1
         state.phase_step += 1
         state.epoch, state.epoch_step = step.epoch, step.epoch_step

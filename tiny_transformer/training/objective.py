@@ -52,7 +52,7 @@ class Objective(nn.Module):
             else:
                 hidden = self.model.hidden(target)  # B T D
         # Padding and whatever isn't learnt never meet the vocabulary, the widest matrix of all.
-        return hidden.flatten(0, 1)[picked]  # N D
+        return hidden.flatten(0, 1).index_select(0, picked)  # N D
 
     def _loss(self, hidden: Tensor, labels: Tensor) -> Tensor:
         return self._cross_entropy(self._logits(hidden), labels)

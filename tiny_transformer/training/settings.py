@@ -35,7 +35,7 @@ class Source(JsonConfig):
     recast: bool = False  # stories: in every variant but the first, with other animals, things and names
     leave_out: str = ""  # a regular expression, case ignored: examples with a text that matches are not used
     packing: bool = False  # fill rows with several documents, instead of one document a row
-    bpe_dropout: float = 0.0  # probability of skipping a merge (Provilkov et al. 2020); variant 0 stays clean
+    bpe_dropout: float = 0.0  # chance to skip a merge in what is only read (Provilkov et al. 2020); variant 0 is clean
     licence: str = ""  # this and the next two go into the model card
     attribution: str = ""
     url: str = ""
