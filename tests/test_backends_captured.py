@@ -13,6 +13,7 @@ from generation_fixtures import BOS, EOS, PAD, generate, random_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tiny_transformer.backends import captured
 from tiny_transformer.backends import places as places_module
 from tiny_transformer.backends.base import Batch
 from tiny_transformer.backends.captured import CapturedBackend
@@ -67,7 +68,10 @@ def check_program(architecture: str, device: str, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_any_course_of_events_is_that_of_plain_eager(architecture: str, device: str) -> None:
+def test_any_course_of_events_is_that_of_plain_eager(
+    architecture: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(captured, "SMALLEST_CAPACITY", 4)  # so that short texts, too, grow out of their recordings
     run = given(st.data())(lambda data: check_program(architecture, device, data))
     settings(max_examples=60, deadline=None)(run)()
 
@@ -81,7 +85,7 @@ def test_places_come_back_when_a_state_is_dropped_and_are_lent_again() -> None:
     assert len(taken) == 2, "two texts at once must not share places"
     logits, first = backend.step(np.full((3, 1), 9), first)
     recorded = first.places.steps
-    assert list(recorded) == [4]
+    assert list(recorded) == [(4, 64)]
     kept = logits.copy()
     del first, second
     _, third = backend.start(*inputs, CAPACITY)
@@ -141,6 +145,17 @@ def test_steps_are_recorded_once_for_each_power_of_two() -> None:
         assert state.places is places
         seen.append(len(places.steps))
     assert seen == [1, 1, 2, 2, 3, 4]
+
+
+def test_a_recording_looks_at_no_more_than_twice_what_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(captured, "SMALLEST_CAPACITY", 4)
+    _, backend = pair("decoder-only", "cpu")
+    _, state = backend.start(Batch.of([[BOS, 7]], PAD), None, CAPACITY)
+    places = state.places
+    for _ in range(30):
+        _, state = backend.step(np.array([[5]]), state)
+        assert max(places.steps)[1] < 2 * max(4, int(state.lengths.max()))
+    assert list(places.steps) == [(1, 4), (1, 8), (1, 16), (1, 32)]
 
 
 def test_free_places_are_bounded_and_the_longest_unused_go_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tiny_transformer.backends.eager import EagerBackend, TorchState
-from tiny_transformer.backends.places import Lease, Places, Pool, Size, power_of_two
+from tiny_transformer.backends.places import SMALLEST_CAPACITY, Lease, Places, Pool, Size, power_of_two
 from tiny_transformer.backends.recording import ONE_AT_A_TIME, record
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.model import Memory
@@ -60,12 +60,12 @@ class CapturedBackend(EagerBackend):
             return super().step(ids, state)
         assert isinstance(state, CapturedState)
         self._check_step(ids, state)
-        state.longest_with(1)
         steps = state.places.steps
-        n_rows = power_of_two(state.lengths.size)
-        if n_rows not in steps:
-            steps[n_rows] = self._record(state, n_rows)
-        logits: np.ndarray = steps[n_rows](ids, state.lengths)
+        # Attention costs what a recording looks at: few sizes, and none much larger than what is written.
+        size = power_of_two(state.lengths.size), max(SMALLEST_CAPACITY, power_of_two(state.longest_with(1)))
+        if size not in steps:
+            steps[size] = self._record(state, *size)
+        logits: np.ndarray = steps[size](ids, state.lengths)
         state.lengths = state.lengths + 1
         return logits, state
 
@@ -113,10 +113,10 @@ class CapturedBackend(EagerBackend):
         keys, values = lease.places.caches(lengths.size, capacity)
         return CapturedState(keys, values, lengths, lease.places.memories(lengths.size), sources, lease)
 
-    def _record(self, state: CapturedState, n_rows: int) -> "RecordedStep":
-        """The step over the first rows of the state's places, whole and at their full capacity."""
+    def _record(self, state: CapturedState, n_rows: int, n_places: int) -> "RecordedStep":
+        """The step over the first rows of the state's places, and the first so many places of each."""
         places = state.places
-        keys, values = places.caches(n_rows, places.size.capacity)
+        keys, values = places.caches(n_rows, n_places)
         memory = [] if state.memory is None else [places.memories(n_rows)]
         run = self.model.decode
 

@@ -53,7 +53,7 @@ class Places:
         self.memory = torch.zeros(*shape, size.n_source, width, dtype=dtype, device=device)  # N R H S K
         # Nothing hidden: a row that sees nothing at all would be NaN.
         self.mask = torch.zeros(size.n_rows, 1, 1, size.n_source, dtype=dtype, device=device)
-        self.steps: dict[int, Any] = {}  # number of rows → the step recorded over them
+        self.steps: dict[tuple[int, int], Any] = {}  # rows and places of each → the step recorded over them
 
     @property
     def n_bytes(self) -> int:

@@ -35,6 +35,8 @@ from tiny_transformer.training.recipe import Recipe
 from tiny_transformer.training.schedule import Budget, Clock, learning_rate
 from tiny_transformer.training.settings import Phase
 
+_SENTENCE = 128  # tokens; recipes with a longer context are about longer texts
+
 
 @dataclass(frozen=True)
 class StepBatch:
@@ -68,6 +70,8 @@ class Trainer:
         if world.device.type == "cuda":
             # cuDNN's attention plans anew for every shape: 4 ms of the CPU each time, and shapes keep changing.
             torch.backends.cuda.enable_cudnn_sdp(False)
+            # Flash's tiles are large: with sentences, half the time goes into what is left of them.
+            torch.backends.cuda.enable_flash_sdp(recipe.model.max_length > _SENTENCE)
         self._objective = build_objective(recipe, model, world)
         self._gradients = build_gradients(self._objective, self.parameters, world.device)
         self._parts_per_step = self.settings.accumulation * world.size

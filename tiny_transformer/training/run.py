@@ -115,6 +115,10 @@ def with_user_data(recipe: Recipe, data: str) -> tuple[Recipe, str]:
         return recipe, data
     if not _is_file(data) and not exists(data):
         raise ConfigError(f"{data} does not exist; name a folder or a file with --data.")
+    if below:
+        logger.info(
+            "%s holds none of the files of %s (such as %s): read as your own data", data, recipe.name, below[0].path
+        )
     kind = {"translate": "pairs", "chat": "dialogues", "complete": "text"}[recipe.task]
     own = Source(name=Path(data).name, path=data, format=kind, held_out={"dev": 0.02, "test": 0.02})
     return recipe.with_data(own), ""
