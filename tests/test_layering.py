@@ -37,6 +37,7 @@ RINGS = {
     ),
     1: (
         "tiny_transformer/backends/captured.py",
+        "tiny_transformer/backends/recording.py",
         "tiny_transformer/backends/eager.py",
         "tiny_transformer/backends/places.py",
         "tiny_transformer/backends/ort.py",
@@ -69,6 +70,7 @@ AT_TOP = {
         "tiny_transformer/model/",
         "tiny_transformer/training/",
         "tiny_transformer/backends/captured.py",
+        "tiny_transformer/backends/recording.py",
         "tiny_transformer/backends/eager.py",
         "tiny_transformer/backends/places.py",
         "tiny_transformer/backends/torchscript.py",
