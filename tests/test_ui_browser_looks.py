@@ -57,6 +57,25 @@ def test_phone_shows_everything_without_scrolling_sideways(browser: Browser, pag
         assert (lightness < 60) == (scheme == "dark")
 
 
+# What scrolls sideways within the page, as "id class", save what is made for it: wide maps, tables and code.
+SCROLLERS = """() => [...document.querySelectorAll("*")]
+  .filter(part => ["auto", "scroll"].includes(getComputedStyle(part).overflowX) && part.scrollWidth > part.clientWidth)
+  .filter(part => part.clientWidth && !part.closest(".tt-scroll, .tt-map, .tt-code"))
+  .map(part => `${part.id} ${part.className}`)"""
+
+
+@pytest.mark.parametrize("width", [1280, 800])
+def test_no_part_of_the_page_has_a_scroll_bar_below_it(browser: Browser, page_served: Served, width: int) -> None:
+    with visit(browser, page_served.url, viewport={"width": width, "height": 800}) as page:
+        expect(page.locator("#tt-more")).to_be_visible()
+        for name in ("Chat", "Compare", "Look inside", "About"):
+            page.get_by_role("tab", name=name).click()
+            if name == "Look inside":
+                page.locator("#tt-inside-run").click()
+                expect(page.locator("#tt-map svg").first).to_be_visible()
+            assert page.evaluate(SCROLLERS) == [], name
+
+
 def test_nothing_moves_while_an_answer_streams(browser: Browser, page_served: Served) -> None:
     with visit(browser, page_served.url) as page:
         page.evaluate(
