@@ -28,7 +28,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def plan(source: list[int], target: list[int], budget: int, seed: int = 0) -> tuple[EpochPlan, RowSizes]:
-    sizes = RowSizes(np.array(source), np.array(target), np.array(target))
+    sizes = RowSizes(np.array(source), *[np.array(target)] * 3)
     return plan_epoch(np.arange(len(source)), sizes, budget, np.random.default_rng(seed)), sizes
 
 
@@ -95,34 +95,49 @@ def test_the_ranks_parts_of_a_step_are_the_step_itself() -> None:
     assert len(found.of_step(0, 1000)) == 1000
 
 
-@pytest.fixture
-def rows(tmp_path: Path) -> Rows:
+def rows_of(tmp_path: Path, *, packing: bool) -> Rows:
     tokenizer = byte_tokenizer()
-    first = Source(name="p", path=str(write_pairs(tmp_path / "a.tsv", [("x" * i, "y" * (9 - i)) for i in range(1, 9)])))
+    first = Source(
+        name="p",
+        path=str(write_pairs(tmp_path / "a.tsv", [("x" * i, "y" * (9 - i)) for i in range(1, 9)])),
+        packing=packing,
+    )
     second = Source(name="q", path=str(write_pairs(tmp_path / "b.tsv", [("longer source", "t")] * 3)))
     return TrainingData((first, second), "", tokenizer, 16).rows(0)
 
 
+@pytest.fixture(params=[False, True], ids=["a pair a row", "packed"])
+def rows(tmp_path: Path, request: pytest.FixtureRequest) -> Rows:
+    """Eleven pairs, each in a row of its own or some of them together."""
+    found = rows_of(tmp_path, packing=request.param)
+    assert (len(found.sizes.target) < 11) == request.param
+    return found
+
+
 def test_rows_on_the_device_equal_rows_from_the_host(rows: Rows) -> None:
-    found = plan_epoch(np.arange(11), rows.sizes, 48, np.random.default_rng(0))
+    found = plan_epoch(np.arange(len(rows.sizes.target)), rows.sizes, 48, np.random.default_rng(0))
     host = list(batches(HostRows(rows, found.order, CPU), found.batches, 0, CPU))
     resident = list(batches(ResidentRows(rows, found.order, CPU), found.batches, 0, CPU))
     assert len(host) == len(found.batches) > 1
     for a, b in zip(host, resident, strict=True):
-        for name in ("source", "source_mask", "target", "picked", "labels"):
-            assert torch.equal(getattr(a, name), getattr(b, name)), name
+        for one, other in zip(a.tensors, b.tensors, strict=True):
+            assert (one is None) == (other is None)
+            assert one is None or torch.equal(one, other)
 
 
-def test_the_loss_is_that_of_each_row_alone_so_padding_counts_nothing(rows: Rows) -> None:
-    model = build_model(tiny_config(), torch.Generator().manual_seed(0))
-    found = plan_epoch(np.arange(11), rows.sizes, 96, np.random.default_rng(0))
+@pytest.mark.parametrize("positions", ["sinusoidal", "rotary", "learned"])
+def test_the_loss_is_that_of_each_pair_alone_so_padding_and_neighbours_count_nothing(
+    rows: Rows, tmp_path: Path, positions: str
+) -> None:
+    model = build_model(tiny_config(positions=positions), torch.Generator().manual_seed(0))
+    found = plan_epoch(np.arange(len(rows.sizes.target)), rows.sizes, 96, np.random.default_rng(0))
     objective = Objective(model, 0.1, autocast=False)
-    whole = sum(
-        objective(b.source, b.source_mask, b.target, b.picked, b.labels)
-        for b in batches(HostRows(rows, found.order, CPU), found.batches, 0, CPU)
-    )
+    made = batches(HostRows(rows, found.order, CPU), found.batches, 0, CPU)
+    whole = sum(objective(*batch.tensors) for batch in made)
+    whole.backward()
+    assert all(bool(torch.isfinite(parameter.grad).all()) for parameter in model.parameters())
     alone = 0.0
-    for part in rows.parts:
+    for part in rows_of(tmp_path, packing=False).parts:
         assert part.source is not None
         for i in range(len(part)):
             source = torch.tensor(part.source.ids[slice(*part.source.offsets[i : i + 2])].astype(np.int64))[None]
@@ -131,6 +146,7 @@ def test_the_loss_is_that_of_each_row_alone_so_padding_counts_nothing(rows: Rows
             alone += F.cross_entropy(logits[0], target[0, 1:], label_smoothing=0.1, reduction="sum").item()
     assert whole.item() == pytest.approx(alone, rel=1e-5)
     assert sum(batch.learnt for batch in found.batches) == int(rows.sizes.learnt.sum())
+    assert sum(batch.tokens for batch in found.batches) == int(rows.sizes.learnt.sum())
 
 
 def test_a_dialogues_loss_is_that_of_its_replies(tmp_path: Path) -> None:
@@ -149,7 +165,7 @@ def test_a_dialogues_loss_is_that_of_its_replies(tmp_path: Path) -> None:
 
 
 def test_a_thread_that_works_ahead_gives_the_same_batches_and_passes_its_errors_on(rows: Rows) -> None:
-    found = plan_epoch(np.arange(11), rows.sizes, 32, np.random.default_rng(0))
+    found = plan_epoch(np.arange(len(rows.sizes.target)), rows.sizes, 32, np.random.default_rng(0))
     host = HostRows(rows, found.order, CPU)
     plain = [batch.target.tolist() for batch in batches(host, found.batches, 0, CPU)]
     assert [batch.target.tolist() for batch in ahead(host.batch(p, 0) for p in found.batches)] == plain
@@ -165,7 +181,7 @@ def test_a_thread_that_works_ahead_gives_the_same_batches_and_passes_its_errors_
 
 
 def test_r_drop_adds_nothing_where_two_passes_agree(rows: Rows) -> None:
-    found = plan_epoch(np.arange(11), rows.sizes, 96, np.random.default_rng(0))
+    found = plan_epoch(np.arange(len(rows.sizes.target)), rows.sizes, 96, np.random.default_rng(0))
     batch = next(iter(batches(HostRows(rows, found.order, CPU), found.batches, 0, CPU)))
     for dropout, agrees in ((0.0, True), (0.3, False)):
         model = build_model(tiny_config(dropout=dropout), torch.Generator().manual_seed(0)).train()
@@ -173,6 +189,6 @@ def test_r_drop_adds_nothing_where_two_passes_agree(rows: Rows) -> None:
         for r_drop in (0.0, 4.0):
             torch.manual_seed(0)
             objective = Objective(model, 0.1, autocast=False, r_drop=r_drop)
-            losses.append(objective(batch.source, batch.source_mask, batch.target, batch.picked, batch.labels).item())
+            losses.append(objective(*batch.tensors).item())
         assert (losses[1] == pytest.approx(losses[0], rel=1e-5)) is agrees
         assert losses[1] > losses[0] - 1e-3

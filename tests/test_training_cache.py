@@ -148,6 +148,31 @@ def test_windows_of_a_long_text_predict_every_token_once() -> None:
     assert predicted == [*tokenizer.encode(text), tokenizer.eos_id]
 
 
+def texts_in(ids: list[int], tokenizer: Tokenizer) -> list[str]:
+    """What lies between the end tokens."""
+    ends = [i for i, token in enumerate(ids) if token == tokenizer.eos_id]
+    return [tokenizer.decode(ids[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def test_packed_pairs_fill_their_rows_and_none_is_lost(tmp_path: Path) -> None:
+    lengths = np.random.default_rng(0).integers(1, 25, (400, 2))
+    lengths[7] = (90, 3)
+    texts = [("s" * int(a) + str(i), "t" * int(b) + str(i)) for i, (a, b) in enumerate(lengths)]
+    source = Source(name="p", path=str(write_pairs(tmp_path / "p.tsv", texts)), packing=True)
+    tokenizer = byte_tokenizer()
+    part = tokenised(source, "", tokenizer, 100)
+    assert part.source is not None
+    found = []
+    sides = list(zip(rows(part.source), rows(part.target), strict=True))
+    for read, written in sides:
+        pairs = list(zip(*(texts_in(side, tokenizer) for side in (read, written)), strict=True))
+        found += pairs
+        assert len(pairs) == 1 or max(len(read), len(written) - 1) <= 64
+    assert sorted(found) == sorted(texts)
+    filled = sum(max(len(read), len(written) - 1) for read, written in sides) / (64 * len(sides))
+    assert filled > 0.93
+
+
 def test_packing_fills_rows_with_whole_documents(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "d.jsonl", [{"turns": ["ab", "cd"]}] * 9)
     source = Source(name="d", path=str(path), format="dialogues", packing=True)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tiny_transformer.config import ModelConfig
-from tiny_transformer.model.attention import View, hiding
+from tiny_transformer.model.attention import View, causal_mask, hiding
 from tiny_transformer.model.embedding import Embedding, Rotation
 from tiny_transformer.model.initialization import initialize
 from tiny_transformer.model.layers import DecoderLayer, EncoderLayer
@@ -138,6 +138,18 @@ class EncoderDecoder(nn.Module):
         x, _, _ = self.decoder(self.embedding(target, positions), view, [], [], memory)
         return x
 
+    def hidden_apart(self, source: Tensor, source_texts: Tensor, target: Tensor, target_texts: Tensor) -> Tensor:
+        """The same where rows hold several texts, none of which sees another: B S and B T say which, 0 is padding."""
+        places, target_places = places_in_texts(source_texts), places_in_texts(target_texts)
+        x = self.embedding(source, places)  # B S D
+        mask = hiding(same_text(source_texts, source_texts), x.dtype)  # B 1 S S
+        encoded = self.encoder(x, View(self.rotation(places), mask, None))
+        memory = self.decoder.remember(encoded, hiding(same_text(target_texts, source_texts), x.dtype))  # B 1 T S
+        past = same_text(target_texts, target_texts) & causal_mask(target.size(1), target.device)  # B 1 T T
+        view = View(self.rotation(target_places), hiding(past, x.dtype), None)
+        x, _, _ = self.decoder(self.embedding(target, target_places), view, [], [], memory)
+        return x
+
     @torch.jit.export
     def encode(self, source: Tensor, source_mask: Tensor) -> Memory:
         """Read the source B S once; everything the decoder needs of it comes back."""
@@ -179,6 +191,20 @@ def visible_places(positions: Tensor, capacity: int) -> Tensor:
     """Which places of the cache each query may see: its own and those before it."""
     places = torch.arange(capacity, device=positions.device)  # C
     return places <= positions[:, None, :, None]  # B 1 T C
+
+
+def places_in_texts(texts: Tensor) -> Tensor:
+    """Where each position stands in its own text, from 0; a text's positions are neighbours. B T → B T."""
+    place = torch.arange(texts.size(1), device=texts.device).expand_as(texts)
+    begins = torch.ones_like(texts, dtype=torch.bool)
+    begins[:, 1:] = texts[:, 1:] != texts[:, :-1]
+    return place - torch.where(begins, place, 0).cummax(dim=1).values
+
+
+def same_text(queries: Tensor, keys: Tensor) -> Tensor:
+    """Which keys belong to a query's own text. Padding, whose text is 0, sees all: to see nothing would be NaN."""
+    query = queries[:, None, :, None]
+    return (query == keys[:, None, None, :]) | (query == 0)  # B 1 T S
 
 
 def no_memory(ids: Tensor) -> Memory:

@@ -15,7 +15,7 @@ class BatchPlan:
     stop: int
     source_length: int  # 0 for decoder-only
     target_length: int  # of the decoder's input: one less than the row
-    tokens: int  # real positions of the decoder's input
+    tokens: int  # real target tokens
     learnt: int  # of them, those that count in the loss
 
 
@@ -42,6 +42,7 @@ class RowSizes:
 
     source: np.ndarray  # tokens; zeros for decoder-only
     target: np.ndarray  # positions of the decoder's input
+    tokens: np.ndarray  # real target tokens
     learnt: np.ndarray  # predicted tokens
 
 
@@ -61,7 +62,7 @@ def plan_epoch(rows: np.ndarray, sizes: RowSizes, batch_tokens: int, rng: np.ran
             stop,
             int(width[0]),
             int(width[1]),
-            int(sizes.target[order[start:stop]].sum()),
+            int(sizes.tokens[order[start:stop]].sum()),
             int(sizes.learnt[order[start:stop]].sum()),
         )
         for start, stop, width in _cut(shapes, batch_tokens)

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 # Options the ids don't depend on.
 _ELSEWHERE = ("path", "before", "repeat", "variants", "judged", "licence", "attribution", "url")
-_VERSION = 3  # counts changes of the layout and of how examples become ids
+_VERSION = 4  # counts changes of the layout and of how examples become ids
 _FLUSH = 1 << 18  # numbers gathered in memory before they go to the file
 
 

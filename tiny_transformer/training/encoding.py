@@ -10,6 +10,8 @@ from tiny_transformer.training.examples import Dialogue, Example, Pair, texts_of
 from tiny_transformer.training.settings import Source
 
 _CHUNK = 4_096  # examples encoded at once, in parallel
+_SIDE = 64  # tokens on either side of a row of packed pairs: what one tile of the attention kernels holds
+_OPEN = 16  # rows that wait for a pair that fits
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,9 @@ def encode_examples(
     `dropout` respells what the model reads. What it is to write keeps its one spelling.
     """
     rows = _rows(examples, tokenizer, with_dropout(tokenizer, dropout), source, max_length)
-    return _packed(rows, max_length) if source.packing else rows
+    if not source.packing:
+        return rows
+    return _packed_pairs(rows, min(_SIDE, max_length)) if source.format == "pairs" else _packed(rows, max_length)
 
 
 def _rows(
@@ -136,3 +140,19 @@ def _packed(rows: Iterator[Encoded], max_length: int) -> Iterator[Encoded]:
         learn += row.learn
     if ids:
         yield Encoded([], ids, learn)
+
+
+def _packed_pairs(rows: Iterator[Encoded], side: int) -> Iterator[Encoded]:
+    """Several pairs a row, each where it first fits; one that is longer than a side has a row of its own."""
+    waiting: list[Encoded] = []
+    for row in rows:
+        for i, other in enumerate(waiting):
+            # The last token of a target is predicted, never read.
+            if len(other.source) + len(row.source) <= side and len(other.target) + len(row.target) <= side + 1:
+                waiting[i] = Encoded(other.source + row.source, other.target + row.target, other.learn + row.learn)
+                break
+        else:
+            waiting.append(row)
+            if len(waiting) > _OPEN:
+                yield waiting.pop(0)
+    yield from waiting

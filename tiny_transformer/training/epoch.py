@@ -22,13 +22,23 @@ class Rows:
     """Several parts as one run of rows, numbered through."""
 
     parts: tuple[Part, ...]
+    end: int | None = None  # the token that ends each source, where a row may hold several pairs
+
+    @classmethod
+    def of(cls, sources: Sequence[Source], parts: Sequence[Part], tokenizer: Tokenizer) -> "Rows":
+        """The parts that were made of some sources."""
+        packed = any(source.packing and source.format == "pairs" for source in sources)
+        return cls(tuple(parts), tokenizer.eos_id if packed else None)
 
     @cached_property
     def sizes(self) -> RowSizes:
         """The lengths of every row."""
         target = np.concatenate([part.target.lengths for part in self.parts]) - 1
         source = [part.source.lengths if part.source else np.zeros(len(part), dtype=np.int64) for part in self.parts]
-        return RowSizes(np.concatenate(source), target, np.concatenate([part.learnt for part in self.parts]))
+        learnt = np.concatenate([part.learnt for part in self.parts])
+        # Every token of a translation is learnt, and where pairs share a row nothing else of it counts.
+        tokens = target if self.end is None else learnt
+        return RowSizes(np.concatenate(source), target, tokens, learnt)
 
     @property
     def n_tokens(self) -> int:
@@ -60,7 +70,8 @@ class TrainingData:
 
     def rows(self, epoch: int) -> Rows:
         """The rows epoch `epoch` draws from."""
-        return Rows(tuple(self._part(source, epoch % source.variants) for source in self.sources))
+        parts = [self._part(source, epoch % source.variants) for source in self.sources]
+        return Rows.of(self.sources, parts, self.tokenizer)
 
     def plan(
         self, rows: Rows, epoch: int, repeats: Mapping[str, float], batch_tokens: int, seed: Sequence[int]

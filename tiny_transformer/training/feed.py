@@ -5,7 +5,7 @@ Shapes: B rows, S source, T target, N predicted positions.
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from queue import Queue
 
 import numpy as np
@@ -30,11 +30,13 @@ class Batch:
     target: Tensor  # B T: the decoder's input
     picked: Tensor  # N: which of the B × T positions predict something
     labels: Tensor  # N: what they should predict
+    source_texts: Tensor | None = None  # B S: which pair of its row a token belongs to, from 1; 0 is padding
+    target_texts: Tensor | None = None  # B T: likewise; neither is there where every row is one pair
 
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
         """All of it, in the order in which the objective takes it."""
-        return self.source, self.source_mask, self.target, self.picked, self.labels
+        return tuple(getattr(self, part.name) for part in fields(self))
 
 
 class HostRows:
@@ -42,6 +44,7 @@ class HostRows:
 
     def __init__(self, rows: Rows, order: np.ndarray, device: torch.device) -> None:
         self._parts = rows.parts
+        self._end = rows.end
         self._order = order
         self._firsts = np.cumsum([0, *(len(part) for part in rows.parts)])
         self._device = device
@@ -58,7 +61,7 @@ class HostRows:
             at = np.flatnonzero(which == i)
             _fill(self._parts[i], numbers[at] - self._firsts[i], at, source, source_lengths, target, learn)
         arrays = [self._to_device(a) for a in (source, source_lengths, target, learn)]
-        return _assemble(arrays[0], arrays[1], arrays[2], arrays[3], plan)
+        return _assemble(arrays[0], arrays[1], arrays[2], arrays[3], plan, pad_id, self._end)
 
     def _to_device(self, array: np.ndarray) -> Tensor:
         tensor = torch.from_numpy(array)
@@ -74,6 +77,7 @@ class ResidentRows:
         self._target = _DeviceColumn.of([part.target for part in rows.parts], device)
         self._learn = torch.from_numpy(np.concatenate([part.learn for part in rows.parts])).to(device)
         self._order = torch.from_numpy(order).to(device)
+        self._end = rows.end
 
     def batch(self, plan: BatchPlan, pad_id: int) -> Batch:
         """Gather and pad on the device; nothing here waits for it."""
@@ -83,10 +87,10 @@ class ResidentRows:
         learn = self._learn[place].bool() & real
         if self._source is None:
             nothing = target[:, :0]
-            return _assemble(nothing, nothing, target, learn, plan)
+            return _assemble(nothing, nothing, target, learn, plan, pad_id, None)
         place, real = self._source.places(numbers, plan.source_length)  # B S
         source = torch.where(real, self._source.ids[place], pad_id)
-        return _assemble(source, real.sum(dim=1), target, learn, plan)
+        return _assemble(source, real.sum(dim=1), target, learn, plan, pad_id, self._end)
 
 
 @dataclass(frozen=True)
@@ -147,17 +151,31 @@ def ahead(made: Iterator[Batch]) -> Iterator[Batch]:
         yield item
 
 
-def _assemble(source: Tensor, source_lengths: Tensor, target: Tensor, learn: Tensor, plan: BatchPlan) -> Batch:
+def _assemble(
+    source: Tensor,
+    source_lengths: Tensor,
+    target: Tensor,
+    learn: Tensor,
+    plan: BatchPlan,
+    pad_id: int,
+    end: int | None,
+) -> Batch:
     """Shift target into input and labels, and pick the positions that predict: no other sees the vocabulary."""
     labels = torch.where(learn[:, 1:], target[:, 1:], IGNORED).flatten()  # B·T
     count = predicted(plan.learnt, labels.numel())
     # How many there are is known from the plan, so that the device needn't be asked (as nonzero would).
     picked = torch.sort((labels == IGNORED).to(torch.uint8), stable=True).indices[:count]
-    batch_source = source if plan.source_length else None
-    mask = None
-    if batch_source is not None:
-        mask = torch.arange(plan.source_length, device=source.device) < source_lengths[:, None]  # B S
-    return Batch(batch_source, mask, target[:, :-1].contiguous(), picked, labels[picked])
+    read = target[:, :-1].contiguous()  # B T
+    if not plan.source_length:
+        return Batch(None, None, read, picked, labels[picked])
+    mask = torch.arange(plan.source_length, device=source.device) < source_lengths[:, None]  # B S
+    if end is None:
+        return Batch(source, mask, read, picked, labels[picked])
+    # A source ends with its end token; a target begins with the one token of it that isn't learnt.
+    is_end = (source == end).long()
+    source_texts = torch.where(mask, is_end.cumsum(dim=1) - is_end + 1, 0)
+    target_texts = torch.where(read != pad_id, (~learn[:, :-1]).cumsum(dim=1), 0)
+    return Batch(source, mask, read, picked, labels[picked], source_texts, target_texts)
 
 
 def predicted(learnt: int, positions: int) -> int:

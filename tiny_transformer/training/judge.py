@@ -36,7 +36,7 @@ class Judge:
     def __post_init__(self) -> None:
         sources = self.recipe.of_split("dev")
         parts = [tokenised(s, self.root, self.tokenizer, self.config.max_length, split="dev") for s in sources]
-        self._dev = Rows(tuple(parts)) if any(len(part) for part in parts) else None
+        self._dev = Rows.of(sources, parts, self.tokenizer) if any(len(part) for part in parts) else None
         self.dev = question_sets(self.recipe, self.root, "dev")
 
     def quick(self, model: Transformer) -> dict[str, float]:
@@ -63,7 +63,7 @@ class Judge:
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         rows = device_rows(self._dev, plan.order, self.device)
         for batch in batches(rows, plan.batches, self.tokenizer.pad_id, self.device):
-            total += objective(batch.source, batch.source_mask, batch.target, batch.picked, batch.labels)
+            total += objective(*batch.tensors)
         model.train(training)
         mean = float(total) / sum(batch.learnt for batch in plan.batches)
         return {"loss": mean, "perplexity": perplexity(mean)}

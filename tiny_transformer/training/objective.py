@@ -27,30 +27,49 @@ class Objective(nn.Module):
         self.r_drop = r_drop
 
     def forward(
-        self, source: Tensor | None, source_mask: Tensor | None, target: Tensor, picked: Tensor, labels: Tensor
+        self,
+        source: Tensor | None,
+        source_mask: Tensor | None,
+        target: Tensor,
+        picked: Tensor,
+        labels: Tensor,
+        source_texts: Tensor | None = None,
+        target_texts: Tensor | None = None,
     ) -> Tensor:
         """The sum over predicted tokens; dividing is the caller's, who knows the count of all devices."""
+        read = (source, source_mask, target, source_texts, target_texts)
         if not self.r_drop:
-            return self._loss(self._hidden(source, source_mask, target, picked), labels)
+            return self._loss(self._hidden(picked, *read), labels)
         # Every row twice in one batch: dropout makes them differ, and the loss pulls them together.
-        if source is not None and source_mask is not None:
-            source, source_mask = source.repeat(2, 1), source_mask.repeat(2, 1)  # 2B S
         picked = torch.cat((picked, picked + target.numel()))  # 2N
-        return self._r_drop_loss(self._hidden(source, source_mask, target.repeat(2, 1), picked), labels)
+        twice = [None if tensor is None else tensor.repeat(2, 1) for tensor in read]
+        return self._r_drop_loss(self._hidden(picked, *twice), labels)
 
     def compile_loss(self) -> None:
         """Fuse what happens over the vocabulary: the logits are the largest tensor of a step."""
         self._loss = torch.compile(self._loss, dynamic=True)  # type: ignore[method-assign]
         self._r_drop_loss = torch.compile(self._r_drop_loss, dynamic=True)  # type: ignore[method-assign]
 
-    def _hidden(self, source: Tensor | None, source_mask: Tensor | None, target: Tensor, picked: Tensor) -> Tensor:
+    def _hidden(
+        self,
+        picked: Tensor,
+        source: Tensor | None,
+        source_mask: Tensor | None,
+        target: Tensor | None,
+        source_texts: Tensor | None,
+        target_texts: Tensor | None,
+    ) -> Tensor:
+        assert target is not None
         with torch.autocast(target.device.type, torch.bfloat16, enabled=self.autocast):
-            if isinstance(self.model, EncoderDecoder):
+            if not isinstance(self.model, EncoderDecoder):
+                hidden = self.model.hidden(target)  # B T D
+            elif source_texts is not None and target_texts is not None:
+                assert source is not None
+                hidden = self.model.hidden_apart(source, source_texts, target, target_texts)  # B T D
+            else:
                 assert source is not None
                 assert source_mask is not None
                 hidden = self.model.hidden(source, source_mask, target)  # B T D
-            else:
-                hidden = self.model.hidden(target)  # B T D
         # Padding and whatever isn't learnt never meet the vocabulary, the widest matrix of all.
         return hidden.flatten(0, 1).index_select(0, picked)  # N D
 

@@ -34,7 +34,7 @@ class Source(JsonConfig):
     before: str = ""  # intents: dialogues below --data; some composed dialogues begin with a few turns of one
     recast: bool = False  # stories: in every variant but the first, with other animals, things and names
     leave_out: str = ""  # a regular expression, case ignored: examples with a text that matches are not used
-    packing: bool = False  # fill rows with several documents, instead of one document a row
+    packing: bool = False  # several documents a row, or several pairs; documents see those before them, pairs nothing
     bpe_dropout: float = 0.0  # chance to skip a merge in what is only read (Provilkov et al. 2020); variant 0 is clean
     licence: str = ""  # this and the next two go into the model card
     attribution: str = ""
