@@ -1,22 +1,28 @@
-"""The models of the contest, made once: ours with random weights, and everyone's copy of them."""
+"""The models of the contest, made once: ours with random weights, and everyone's copy of them.
 
+What is kept lies under a hash of what it was made from: graphs of an older exporter, or a peer's copy of older weights,
+would be measured as if they were today's.
+"""
+
+import hashlib
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from tiny_transformer.bundle import WEIGHTS_INT8, Bundle
+from tiny_transformer.bundle import CONFIG, WEIGHTS, WEIGHTS_INT8, Bundle, sha256
 from tiny_transformer.commands.init import random_bundle
 
 from .contestants import ENTRIES
 from .shapes import Shape
 
 OURS = "tiny_transformer"
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def make(models: Path, shape: Shape, entries: Iterable[str]) -> dict[str, Path]:
     """The folder of each entry that can hold this shape; what is there already stays."""
     entries = list(entries)
-    ours = models / shape.name / OURS
+    ours = models / shape.name / f"{OURS}-{_of_files(sorted((ROOT / 'export').glob('*.py')))}"
     if not ours.is_dir():
         print(f"making {shape.name}: {shape.says}", file=sys.stderr)
         random_bundle(ours, shape.config, "translate" if shape.config.is_encoder_decoder else "chat")
@@ -29,13 +35,19 @@ def make(models: Path, shape: Shape, entries: Iterable[str]) -> dict[str, Path]:
 
 def copies(folder: Path, bundle: Bundle, entries: Iterable[str]) -> dict[str, Path]:
     """Every entry's own form of our model, below `folder`."""
+    weights = _of_files([bundle.folder / name for name in (CONFIG, WEIGHTS)])
     found: dict[str, Path] = {}
     for name in entries:
         entry = ENTRIES[name]
         if bundle.config.architecture not in entry.architectures:
             continue
-        found[name] = bundle.folder if entry.ours else folder / entry.module
+        found[name] = bundle.folder if entry.ours else folder / f"{entry.module}-{weights}"
         if not found[name].is_dir():
             print(f"converting for {entry.module}", file=sys.stderr)
             entry.code.convert(bundle, found[name])
     return found
+
+
+def _of_files(paths: Iterable[Path]) -> str:
+    """A few letters that change with the files."""
+    return hashlib.sha256("".join(map(sha256, paths)).encode()).hexdigest()[:12]

@@ -50,9 +50,8 @@ def main() -> None:
     """Run every contest that was asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
-    parser.add_argument(
-        "--entries", nargs="+", choices=ENTRIES, default=[name for name in ENTRIES if name != "optimum"]
-    )
+    usual = [name for name in FILES if name != "optimum"]  # which wants an interpreter of its own
+    parser.add_argument("--entries", nargs="+", choices=FILES, default=usual)
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument(

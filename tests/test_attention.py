@@ -18,6 +18,7 @@ from tiny_transformer.model.attention import (
     hiding,
     plain_attention,
 )
+from tiny_transformer.model.transformer import places_in_texts, same_text
 
 D, H = 24, 3
 DTYPES = [pytest.param(torch.float64, 1e-9, id="float64"), pytest.param(torch.float32, 1e-5, id="float32")]
@@ -167,3 +168,19 @@ def test_dropout_acts_on_attention_in_training_alone() -> None:
     assert not torch.equal(first, second)
     first, second = (attention.eval()(x, view, None, None)[0] for _ in range(2))
     assert torch.equal(first, second)
+
+
+def test_texts_in_one_row_keep_apart_and_count_from_their_own_start() -> None:
+    texts = torch.tensor([[1, 1, 1, 2, 2, 3, 0, 0]])
+    assert places_in_texts(texts).tolist() == [[0, 1, 2, 0, 1, 0, 0, 1]]
+    seen = same_text(texts, torch.tensor([[1, 2, 2, 3, 3, 0]]))[0, 0]
+    assert seen[:6].int().tolist() == [
+        [1, 0, 0, 0, 0, 0],
+        [1, 0, 0, 0, 0, 0],
+        [1, 0, 0, 0, 0, 0],
+        [0, 1, 1, 0, 0, 0],
+        [0, 1, 1, 0, 0, 0],
+        [0, 0, 0, 1, 1, 0],
+    ]
+    # A key of padding is nobody's; a query of padding sees something, or it would be NaN.
+    assert bool(seen[6:].all())

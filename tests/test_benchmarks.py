@@ -2,9 +2,10 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from conftest import ROOT
+from conftest import ARCHITECTURES, ROOT, tiny_config
 from export_fixtures import ENCODER_DECODERS, Exported
 
 from benchmarks import contest as contests
@@ -12,9 +13,12 @@ from benchmarks.chart import draw
 from benchmarks.contest import Task, contest
 from benchmarks.contestants import ENTRIES
 from benchmarks.gpu import NEAR, shortfall
+from benchmarks.models import copies
 from benchmarks.shapes import SHAPES
 from benchmarks.speed import disk
 from benchmarks.summary import agreement, ratio, ratios, summed_up
+from tiny_transformer.bundle import Bundle
+from tiny_transformer.commands.init import random_bundle
 
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -72,11 +76,11 @@ def test_a_token_that_the_cpu_would_not_choose_is_found(exported: Exported, name
     rows = [[7, 8, 9], [9, 8, 7]]
     (record,) = contest({"eager": bundle.folder}, [Task("all", rows, 6)], rounds=1, threads=1).values()
     ids = record.ids["all"]
-    assert shortfall(bundle, rows, ids) <= NEAR
+    assert shortfall(bundle, rows, ids) <= NEAR["float32"]
     for place in (0, 3, 5):
         wrong = [list(row) for row in ids]
         wrong[1][place] = (wrong[1][place] + 50) % 290 + 5
-        assert shortfall(bundle, rows, wrong) > 10 * NEAR
+        assert shortfall(bundle, rows, wrong) > 10 * NEAR["float32"]
 
 
 def test_the_shapes_are_the_ones_that_were_published() -> None:
@@ -93,9 +97,25 @@ def test_the_shapes_are_the_ones_that_were_published() -> None:
     }
 
 
+def test_a_peers_copy_belongs_to_the_weights_it_was_made_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def convert(bundle: Bundle, folder: Path) -> None:
+        folder.mkdir(parents=True)
+
+    peer = SimpleNamespace(
+        architectures=ARCHITECTURES, ours=False, module="peer", code=SimpleNamespace(convert=convert)
+    )
+    monkeypatch.setitem(ENTRIES, "peer", peer)
+    bundles = [
+        random_bundle(tmp_path / f"{i}", tiny_config(), "translate", seed=seed) for i, seed in enumerate((1, 2, 1))
+    ]
+    found = [copies(tmp_path / "copies", bundle, ["peer"])["peer"] for bundle in bundles]
+    assert found[0] == found[2] != found[1]
+
+
 def test_the_readme_shows_the_kept_results() -> None:
     found = json.loads((RESULTS / "speed-cpu.json").read_text(encoding="utf-8"))
     many = json.loads((RESULTS / "many-texts-cpu.json").read_text(encoding="utf-8"))
+    on_gpu = json.loads((RESULTS / "speed-cuda.json").read_text(encoding="utf-8"))
     for language in ("README.md", "README.zh-CN.md"):
         text = (ROOT / language).read_text(encoding="utf-8")
         assert "benchmarks/results/speed.png" in text
@@ -104,6 +124,9 @@ def test_the_readme_shows_the_kept_results() -> None:
                 assert shown(line) in text, (one["shape"], line)
         for beams in many["beams"].values():
             assert all(shown(line) in text for line in beams["ratios"].values())
+        for line in on_gpu["rows"].values():
+            assert line["equal"]
+            assert shown(line["ratio"]) in text
 
 
 def shown(ratio: dict[str, float]) -> str:

@@ -9,6 +9,11 @@ RUNTIME = "torch"
 
 def open_model(folder: Path, precision: str, threads: int, device: str) -> Ids:
     """The folder's weights in the plain model."""
-    import tiny_transformer as tt
+    from tiny_transformer.backends import open_precise
+    from tiny_transformer.backends.eager import set_threads
+    from tiny_transformer.bundle import Bundle
+    from tiny_transformer.text_model import TextModel
 
-    return Ids(tt.load(folder, backend="eager", device=device, threads=threads))
+    set_threads(threads)
+    bundle = Bundle.open(folder)
+    return Ids(TextModel(bundle, open_precise(bundle, device, precision)))

@@ -40,7 +40,7 @@ def open_model(folder: Path, precision: str, threads: int, device: str) -> "Gene
     torch.set_num_threads(threads)
     translates = (folder / POSITIONS).is_file()
     kind = AutoModelForSeq2SeqLM if translates else AutoModelForCausalLM
-    model = kind.from_pretrained(folder, attn_implementation="sdpa").to(device).eval()
+    model = kind.from_pretrained(folder, attn_implementation="sdpa", dtype=getattr(torch, precision)).to(device).eval()
     if translates:
         table = torch.from_numpy(np.load(folder / POSITIONS)).to(device)
         for stack in (model.model.encoder, model.model.decoder):
