@@ -7,6 +7,7 @@ import pytest
 from generation_fixtures import BOS, FakeBackend, FakeState, generate, random_rows
 
 from tiny_transformer.backends.base import Batch
+from tiny_transformer.generation import running
 
 OPTIONS: list[dict[str, Any]] = [
     {},
@@ -60,6 +61,21 @@ def test_rows_that_end_make_room_for_those_that_wait() -> None:
     in_groups = sum(max(len(one.tokens) for one in found[i : i + 8]) - 1 for i in range(0, 100, 8))
     assert len(backend.stepped) < 0.8 * in_groups
     assert len(backend.started) < 100, "starting one text at a time would read each alone"
+
+
+def test_no_group_reads_more_tokens_than_memory_can_bear(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = FakeBackend(seed=1, scale=1.0)
+    expected = generate(backend, *texts(40), max_new_tokens=9)
+    monkeypatch.setattr(running, "READ_AT_ONCE", 40)
+    backend = CountingBackend(seed=1, scale=1.0)
+    assert generate(backend, *texts(40), max_new_tokens=9) == expected
+    prefixes, sources = texts(40)
+    longest = max(map(len, sources)) + len(prefixes[0])
+    assert max(backend.started) * 2 <= 40
+    assert backend.started[0] == 40 // longest
+    assert sum(backend.started) == 40
+    monkeypatch.setattr(running, "READ_AT_ONCE", 1)  # one text is always read, however long
+    assert generate(backend, *texts(40), max_new_tokens=9) == expected
 
 
 def test_a_beam_takes_a_row_for_each_hypothesis() -> None:

@@ -1,5 +1,6 @@
 """One step of the loop against the same step by hand; precision, compilation, and what a run says while it goes on."""
 
+import itertools
 import json
 import sys
 import time
@@ -79,6 +80,29 @@ def test_bf16_rounds_products_and_keeps_the_weights_in_float32(tmp_path: Path) -
         assert {parameter.dtype for parameter in made.parameters} == {torch.float32}
     assert losses["fp32"] != losses["bf16"]
     assert losses["bf16"] == pytest.approx(losses["fp32"], rel=0.02)
+
+
+class Follower(World):
+    """A rank that is told the first rank's time, whatever its own clock says."""
+
+    def from_first(self, values: list[float]) -> list[float]:
+        return next(self.told) if len(values) == 2 else values
+
+    told = iter(())
+
+
+@pytest.mark.parametrize("tick", [0.001, 45.0])
+def test_every_rank_saves_at_the_same_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tick: float) -> None:
+    """Saving sums the loss over all ranks: one that came there alone would wait for ever, or meet another sum."""
+    made = trainer(tmp_path, "training.max_steps=26", "training.checkpoint_minutes=1", "training.evaluations=1")
+    made.world = Follower(0, 1, torch.device("cpu"))
+    monkeypatch.setattr(Follower, "told", iter([[0.0, 0.0], [100.0, 10.0], [200.0, 10.0]]))  # seconds, seconds a step
+    own = itertools.count(step=tick)
+    monkeypatch.setattr(time, "monotonic", lambda: next(own))
+    saved: list[int] = []
+    monkeypatch.setattr(made, "save", lambda: saved.append(made.state.phase_step))
+    made._phase(made.recipe.phases[0])
+    assert saved == [10, 17, 24, 26]
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # of tracing itself

@@ -8,6 +8,7 @@ from tiny_transformer.backends.base import Backend, State, check_inputs
 from tiny_transformer.generation.request import Request
 
 GROUP = 4  # a new group starts when this part of the room is free: reading a few texts together costs less
+READ_AT_ONCE = 8_192  # tokens, padding among them: a backend may hold the whole vocabulary's scores of each
 
 
 class Running:
@@ -30,7 +31,9 @@ class Running:
         free = self._room - n_running
         if not self._waiting or (n_running and free < max(1, self._room // GROUP)):
             return []
-        group = [self._waiting.pop() for _ in range(min(free, len(self._waiting)))]
+        longest = self._request.n_read(self._waiting[-1])
+        n_new = min(free, len(self._waiting), max(1, READ_AT_ONCE // longest))
+        group = [self._waiting.pop() for _ in range(n_new)]
         prefix, source = self._request.batches(group)
         logits, state = self._backend.start(prefix, source, self._capacity)
         if n_running:
