@@ -209,7 +209,7 @@ def shape(name: str, options: argparse.Namespace, folder: Path) -> tuple[Recipe,
     else:
         recipe = load_recipe("chat", [*GPT, *options.set])
         recipe = replace(recipe, phases=(replace(recipe.phases[0], share=1.0, repeat={}),))
-        packed = tuple(replace(source, packing=True, loss_on="all") for source in recipe.sources)
+        packed = tuple(replace(source, packing=True, loss_on="all", bpe_dropout=0.0) for source in recipe.sources)
         sources = packed if options.data else (random_text(folder),)
     # One variant of each text: how it is spelt makes no difference to the speed.
     return replace(recipe, sources=tuple(replace(source, variants=1) for source in sources)), options.data

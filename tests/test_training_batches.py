@@ -192,3 +192,9 @@ def test_r_drop_adds_nothing_where_two_passes_agree(rows: Rows) -> None:
             losses.append(objective(*batch.tensors).item())
         assert (losses[1] == pytest.approx(losses[0], rel=1e-5)) is agrees
         assert losses[1] > losses[0] - 1e-3
+
+
+def test_no_row_is_padded_beyond_what_fits_the_model() -> None:
+    sizes = RowSizes(np.array([3, 100, 7]), *[np.array([100, 99, 5])] * 3)
+    plan = plan_epoch(np.arange(3), sizes, 4096, np.random.default_rng(0), 100)
+    assert max(max(batch.source_length, batch.target_length) for batch in plan.batches) == 100

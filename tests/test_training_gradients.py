@@ -87,11 +87,11 @@ def test_a_shape_is_recorded_when_it_comes_again_and_only_once(made: list[tuple[
     for i, shape in enumerate(SHAPES):
         recorded.add(batch_of(objective, shape, i, "cpu"), 1.0)
     assert made == [(2, 4), (3, 6)]
-    # Another weight of R-Drop is other work, though the shape is the same.
+    # Another weight of R-Drop is other work, though the shapes are the same: all of it is recorded anew.
     objective.r_drop = 0.0
-    for i in range(3):
-        recorded.add(batch_of(objective, (2, 5, 4), i, "cpu"), 1.0)
-    assert made == [(2, 4), (3, 6), (2, 4)]
+    for i, shape in enumerate(SHAPES):
+        recorded.add(batch_of(objective, shape, i, "cpu"), 1.0)
+    assert made == [(2, 4), (3, 6)] * 2
 
 
 def test_recordings_are_bounded(made: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,6 +102,43 @@ def test_recordings_are_bounded(made: list[tuple[int, ...]], monkeypatch: pytest
         for i in range(3):
             recorded.add(batch_of(objective, (rows, 1, 4), i, "cpu"), 1.0)
     assert made == [(2, 4), (3, 4)]
+
+
+@pytest.mark.parametrize("hidden", [False, True], ids=["plainly", "behind the end of a recording"])
+def test_without_room_for_recordings_training_goes_on_plainly(monkeypatch: pytest.MonkeyPatch, hidden: bool) -> None:
+    class Full(gradients.RecordedBatch):
+        def __init__(self, *_: Any) -> None:
+            try:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            except torch.OutOfMemoryError:
+                if not hidden:
+                    raise
+                raise RuntimeError("operation failed due to a previous error during capture")  # noqa: B904
+
+    objective, other = (objective_of("decoder-only", "cpu") for _ in range(2))
+    monkeypatch.setattr(gradients, "MOST", 1)
+    recorded = RecordedGradients(objective, list(objective.parameters()), torch.device("cpu"))
+    plain = PlainGradients(other, list(other.parameters()))
+    tries = []
+    for i, shape in enumerate([*SHAPES, *SHAPES]):
+        if i == 4:  # one recording is there, and no other fits beside it
+            monkeypatch.setattr(gradients, "MOST", 9)
+            recorded._most = 9
+            monkeypatch.setattr(gradients, "RecordedBatch", lambda *a: tries.append(a) or Full(*a))
+        batch = batch_of(objective, shape, i, "cpu")
+        assert float(recorded.add(batch, 0.5)) == pytest.approx(float(plain.add(batch, 0.5)), rel=1e-5)
+    assert len(tries) == 1
+    assert not recorded._recorded
+    for found, wanted in zip(objective.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(found.grad, wanted.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_other_errors_are_not_taken_for_a_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective = objective_of("decoder-only", "cpu")
+    recorded = RecordedGradients(objective, list(objective.parameters()), torch.device("cpu"))
+    monkeypatch.setattr(objective, "forward", lambda *_: (_ for _ in ()).throw(RuntimeError("a fault")))
+    with pytest.raises(RuntimeError, match="a fault"):
+        recorded.add(batch_of(objective, SHAPES[0], 1, "cpu"), 1.0)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -117,6 +154,20 @@ def test_dropout_in_a_replay_follows_the_seed(device: str) -> None:
         losses.append(float(recorded.add(batch, 1.0)))
     assert losses[0] == pytest.approx(losses[2], rel=1e-6)
     assert losses[0] != pytest.approx(losses[1], rel=1e-3)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_step_that_records_draws_what_it_would_have_drawn(device: str) -> None:
+    losses = []
+    for sights in (1, 0):  # recorded at its second sight, or not yet
+        objective = objective_of("encoder-decoder", device, dropout=0.3)
+        recorded = RecordedGradients(objective, list(objective.parameters()), torch.device(device))
+        batch = batch_of(objective, SHAPES[0], 1, device)
+        for _ in range(sights):
+            recorded.add(batch, 1.0)
+        torch.manual_seed(7)
+        losses.append(float(recorded.add(batch, 1.0)))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
 def test_recorded_on_one_gpu_alone() -> None:

@@ -71,6 +71,8 @@ def test_values_are_overridden_by_dotted_keys() -> None:
         ("model.architecture=decoder-only", "n_encoder_layers"),
         ("training.max_minutes=-1", "max_minutes is -1"),
         ("colour=red", "unknown keys colour"),
+        ("sources.de-en.format=stories", "task translate learns from pairs or reversed-words"),
+        ("sources.de-en.loss_on=all", "bpe_dropout respells what is only read"),
     ],
 )
 def test_a_wrong_override_is_named(override: str, complaint: str) -> None:

@@ -46,12 +46,14 @@ class RowSizes:
     learnt: np.ndarray  # predicted tokens
 
 
-def plan_epoch(rows: np.ndarray, sizes: RowSizes, batch_tokens: int, rng: np.random.Generator) -> EpochPlan:
+def plan_epoch(
+    rows: np.ndarray, sizes: RowSizes, batch_tokens: int, rng: np.random.Generator, max_length: int = 1 << 31
+) -> EpochPlan:
     """Sort rows into buckets of like padded length, cut buckets into batches, shuffle the batches."""
     if not len(rows):
         raise DataError("There is nothing to train on; check the sources and their repeats.")
     rows = rng.permutation(rows)
-    source, target = padded_length(sizes.source[rows]), padded_length(sizes.target[rows])
+    source, target = (np.minimum(padded_length(side[rows]), max_length) for side in (sizes.source, sizes.target))
     # Short to long, so that what is left of a bucket joins the next one with little padding.
     by_length = np.lexsort((source, target, np.maximum(source, target)))
     order = rows[by_length]

@@ -7,7 +7,7 @@ from itertools import islice
 
 from tiny_transformer.tokenizer import Tokenizer
 from tiny_transformer.training.examples import Dialogue, Example, Pair, texts_of
-from tiny_transformer.training.settings import Source
+from tiny_transformer.training.settings import PAIRS, Source
 
 _CHUNK = 4_096  # examples encoded at once, in parallel
 _SIDE = 64  # tokens on either side of a row of packed pairs: what one tile of the attention kernels holds
@@ -42,7 +42,7 @@ def encode_examples(
     rows = _rows(examples, tokenizer, with_dropout(tokenizer, dropout), source, max_length)
     if not source.packing:
         return rows
-    return _packed_pairs(rows, min(_SIDE, max_length)) if source.format == "pairs" else _packed(rows, max_length)
+    return _packed_pairs(rows, min(_SIDE, max_length)) if source.format in PAIRS else _packed(rows, max_length)
 
 
 def _rows(
@@ -70,7 +70,7 @@ def _only_read(example: Example, source: Source) -> list[bool]:
     if isinstance(example, Pair):
         return [True, False]
     if isinstance(example, Dialogue):
-        return [source.loss_on != "all" and message["role"] == "user" for message in example.messages]
+        return [source.loss_on != "all" and message["role"] != "assistant" for message in example.messages]
     return [False]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from tiny_transformer.tokenizer import Tokenizer
 from tiny_transformer.training.batches import EpochPlan, RowSizes, plan_epoch
 from tiny_transformer.training.cache import Part, tokenised
-from tiny_transformer.training.settings import Source
+from tiny_transformer.training.settings import PAIRS, Source
 from tiny_transformer.training.sources import source_bytes
 
 _MUCH_TEXT = 32 * 1024 * 1024  # bytes, over all variants: below, starting processes takes longer than the work
@@ -27,7 +27,7 @@ class Rows:
     @classmethod
     def of(cls, sources: Sequence[Source], parts: Sequence[Part], tokenizer: Tokenizer) -> "Rows":
         """The parts that were made of some sources."""
-        packed = any(source.packing and source.format == "pairs" for source in sources)
+        packed = any(source.packing and source.format in PAIRS for source in sources)
         return cls(tuple(parts), tokenizer.eos_id if packed else None)
 
     @cached_property
@@ -83,7 +83,7 @@ class TrainingData:
         for source, part in zip(self.sources, rows.parts, strict=True):
             chosen.append(first + _repeated(len(part), repeats.get(source.name, source.repeat), rng))
             first += len(part)
-        return plan_epoch(np.concatenate(chosen), rows.sizes, batch_tokens, rng)
+        return plan_epoch(np.concatenate(chosen), rows.sizes, batch_tokens, rng, self.max_length)
 
     def _part(self, source: Source, variant: int) -> Part:
         # Opening hashes the tokenizer and asks for files' times: once a run, not once an epoch.

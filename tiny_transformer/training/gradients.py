@@ -15,7 +15,7 @@ from tiny_transformer.backends.recording import ONE_AT_A_TIME, record
 from tiny_transformer.training.feed import Batch
 from tiny_transformer.training.objective import Objective
 
-MOST = 64  # recordings; shapes beyond are rare
+MOST = 128  # recordings; shapes beyond are rare
 SIGHT = 2  # of a shape, at which it is recorded: what is left over of a bucket seldom has the same one twice
 
 
@@ -54,31 +54,54 @@ class RecordedGradients:
 
     def __init__(self, objective: Objective, parameters: Sequence[Tensor], device: torch.device) -> None:
         self._objective, self._parameters, self._device = objective, parameters, device
-        self._plain = PlainGradients(objective, parameters)
-        self._seen: Counter[tuple[Any, ...]] = Counter()
-        self._recorded: dict[tuple[Any, ...], RecordedBatch] = {}
-        self._found = [torch.zeros_like(parameter) for parameter in parameters]  # by the last replay
+        self._found = [torch.zeros_like(parameter) for parameter in parameters]  # of the last batch
         self._sums = [torch.zeros_like(parameter) for parameter in parameters]
         for parameter, total in zip(parameters, self._sums, strict=True):
             parameter.grad = total
-        self._workspace = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+        self._most = MOST
+        self._forget()
 
     def add(self, batch: Batch, scale: float) -> Tensor:
         """Add the gradients of a batch's loss times `scale`; that loss, valid until the next call."""
-        # R-Drop's weight is part of the recording, as the shapes are.
-        shape = (self._objective.r_drop, *(None if tensor is None else tensor.shape for tensor in batch.tensors))
-        if shape not in self._recorded:
-            self._seen[shape] += 1
-            if self._seen[shape] < SIGHT or len(self._recorded) == MOST:
-                return self._plain.add(batch, scale)
-            self._recorded[shape] = RecordedBatch(self._run, batch, self._device, self._workspace)
-        loss = self._recorded[shape](batch, scale)
+        if self._objective.r_drop != self._r_drop:  # a new phase; R-Drop's weight is part of what was recorded
+            self._forget()
+        try:
+            loss = self._loss(batch, scale)
+        except RuntimeError as error:
+            if not self._most or not _is_out_of_memory(error):
+                raise
+            # Recordings keep memory of their own. Where that is too much, training goes on without them.
+            self._most = 0
+            self._forget()
+            loss = self._loss(batch, scale)
         torch._foreach_add_(self._sums, self._found)
         return loss
 
     def clear(self) -> None:
         """Back to zeros, in place: recordings know the parameters by their memory."""
         torch._foreach_zero_(self._sums)
+
+    def _forget(self) -> None:
+        """Let go of all recordings, and of their memory."""
+        on_gpu = self._device.type == "cuda"
+        if on_gpu:
+            torch.cuda.synchronize(self._device)
+        self._seen: Counter[tuple[Any, ...]] = Counter()
+        self._recorded: dict[tuple[Any, ...], RecordedBatch] = {}
+        self._r_drop = self._objective.r_drop
+        self._workspace = torch.cuda.graph_pool_handle() if on_gpu else None
+        if on_gpu:
+            torch.cuda.empty_cache()
+
+    def _loss(self, batch: Batch, scale: float) -> Tensor:
+        """The loss, and its gradients in `_found`."""
+        shape = tuple(None if tensor is None else tensor.shape for tensor in batch.tensors)
+        if shape not in self._recorded:
+            self._seen[shape] += 1
+            if self._seen[shape] < SIGHT or len(self._recorded) >= self._most:
+                return self._run(batch, torch.full((), scale, device=self._device))
+            self._recorded[shape] = RecordedBatch(self._run, batch, self._device, self._workspace)
+        return self._recorded[shape](batch, scale)
 
     def _run(self, batch: Batch, scale: Tensor) -> Tensor:
         loss: Tensor = scale * self._objective(*batch.tensors)
@@ -98,8 +121,10 @@ class RecordedBatch:
         self._run = run
         self._graph = None
         if device.type == "cuda":
+            state = torch.cuda.get_rng_state(device)
             with ONE_AT_A_TIME:
                 self._graph = record(self._work, device, workspace)
+            torch.cuda.set_rng_state(state, device)  # as if nothing had been run to record it
 
     def __call__(self, batch: Batch, scale: float) -> Tensor:
         """The loss; where `run` puts the gradients is its own affair."""
@@ -116,6 +141,11 @@ class RecordedBatch:
 
     def _work(self) -> None:
         self._loss.copy_(self._run(self._batch, self._scale))
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Also where ending the recording failed in turn."""
+    return any(isinstance(one, torch.OutOfMemoryError) for one in (error, error.__context__))
 
 
 def build_gradients(objective: nn.Module, parameters: Sequence[Tensor], device: torch.device) -> Gradients:

@@ -59,7 +59,7 @@ class Judge:
         training = model.training
         objective = Objective(model.eval(), 0.0, autocast=False)
         numbers = np.arange(sum(len(part) for part in self._dev.parts))
-        plan = plan_epoch(numbers, self._dev.sizes, _LOSS_TOKENS, np.random.default_rng(0))
+        plan = plan_epoch(numbers, self._dev.sizes, _LOSS_TOKENS, np.random.default_rng(0), self.config.max_length)
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         rows = device_rows(self._dev, plan.order, self.device)
         for batch in batches(rows, plan.batches, self.tokenizer.pad_id, self.device):

@@ -12,7 +12,9 @@ from tiny_transformer.config import TASKS, JsonConfig, ModelConfig, defaults_of,
 from tiny_transformer.errors import ConfigError
 from tiny_transformer.training.files import HUB
 from tiny_transformer.training.settings import (
+    FORMATS,
     GENERATED,
+    PAIRS,
     EvaluationSettings,
     Phase,
     Source,
@@ -133,6 +135,13 @@ def _check(recipe: Recipe, where: str) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ConfigError(f"{where} has two sources named {twice[0]}; give each a name of its own.")
+    for source in recipe.sources:
+        if (source.format in PAIRS) != (recipe.task == "translate"):
+            fitting = [name for name in FORMATS if (name in PAIRS) == (recipe.task == "translate")]
+            raise ConfigError(
+                f"{where}: source {source.name} has the format {source.format}, but the task {recipe.task} "
+                f"learns from {' or '.join(fitting)}; correct it."
+            )
     for phase in recipe.phases:
         strangers = sorted(set(phase.repeat) - set(names))
         if strangers:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from tiny_transformer.config import JsonConfig, one_of, require
 
 GENERATED = "reversed-words"  # the one format that needs no file
+PAIRS = ("pairs", GENERATED)  # formats of a source and a target
 FORMATS = ("pairs", "dialogues", "intents", "stories", "text", GENERATED)
 SPLITS = ("train", "dev", "test")
 UNLIMITED = 0
@@ -53,6 +54,10 @@ class Source(JsonConfig):
         _share("bpe_dropout", self.bpe_dropout)
         _share("analogies", self.analogies)
         _share("balance", self.balance)
+        require(
+            not self.bpe_dropout or (self.format != "text" and self.loss_on != "all"),
+            f"bpe_dropout respells what is only read, and of {self.name} everything is learnt; leave it out.",
+        )
         require(_is_pattern(self.leave_out), f"leave_out of {self.name} is no regular expression; correct it.")
         for split, share in self.held_out.items():
             one_of("held_out", split, ("dev", "test"))
