@@ -65,12 +65,15 @@ class RecordedGradients:
         """Add the gradients of a batch's loss times `scale`; that loss, valid until the next call."""
         if self._objective.r_drop != self._r_drop:  # a new phase; R-Drop's weight is part of what was recorded
             self._forget()
+        loss = None
         try:
             loss = self._loss(batch, scale)
         except RuntimeError as error:
             if not self._most or not _is_out_of_memory(error):
                 raise
-            # Recordings keep memory of their own. Where that is too much, training goes on without them.
+        if loss is None:
+            # Recordings keep memory of their own. Where that is too much, training goes on without them: from here,
+            # where the error no longer holds on to what the failed pass had made.
             self._most = 0
             self._forget()
             loss = self._loss(batch, scale)
