@@ -123,6 +123,9 @@ def test_rows_on_the_device_equal_rows_from_the_host(rows: Rows) -> None:
         for one, other in zip(a.tensors, b.tensors, strict=True):
             assert (one is None) == (other is None)
             assert one is None or torch.equal(one, other)
+        if a.source_texts is not None and a.target_texts is not None:  # padding, and nothing else, is of no text
+            assert torch.equal(a.source_texts == 0, a.source == 0)
+            assert torch.equal(a.target_texts == 0, a.target == 0)
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "rotary", "learned"])
