@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
 WARM_UPS = 2
 PAUSE = 0.05  # seconds between turns, so that no thread of the last one still runs
 

@@ -20,7 +20,7 @@ from tiny_transformer.backends import device_name, open_backend
 from tiny_transformer.backends.base import Batch
 from tiny_transformer.bundle import Bundle
 
-from .contest import ROOT, Task, contest
+from .contest import RESULTS, ROOT, Task, contest
 from .machine import describe
 from .models import make
 from .shapes import SHAPES
@@ -30,8 +30,6 @@ OURS, PEER = "eager", "transformers"
 GOALS = {1: 12.0, 64: 6.0}
 SEED = 1
 NEAR = {"float32": 1e-3, "bfloat16": 0.05}  # of a logit: what another order of sums, or rounding, may change
-SUFFIX = {"float32": "", "bfloat16": "-bfloat16"}  # of entries and of the file
-RESULTS = ROOT / "benchmarks" / "results"
 
 
 def main() -> None:
@@ -45,7 +43,8 @@ def main() -> None:
     parser.add_argument("--models", type=Path, default=ROOT / ".cache" / "benchmarks")
     parser.add_argument("--json", type=Path, help="default: speed-cuda.json, or speed-cuda-bfloat16.json")
     options = parser.parse_args()
-    shape, suffix = SHAPES[options.shape], SUFFIX[options.precision]
+    shape = SHAPES[options.shape]
+    suffix = "" if options.precision == "float32" else f"-{options.precision}"  # of entries and of the file
     target = options.json or RESULTS / f"speed-cuda{suffix}.json"
     ours, peer = OURS + suffix, PEER + suffix
     machine = describe() | {"device": device_name(options.device)}

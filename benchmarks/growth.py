@@ -24,7 +24,7 @@ from tiny_transformer.backends.base import Batch
 from tiny_transformer.backends.ort import OrtBackend, open_ort
 from tiny_transformer.bundle import Bundle
 
-from .contest import ROOT
+from .contest import RESULTS, ROOT
 from .machine import describe
 from .models import make
 from .shapes import FIRST_WORD, SHAPES
@@ -54,8 +54,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--models", type=Path, default=ROOT / ".cache" / "benchmarks")
-    parser.add_argument("--json", type=Path, default=ROOT / "benchmarks" / "results" / "growth-cpu.json")
-    parser.add_argument("--chart", type=Path, default=ROOT / "benchmarks" / "results" / "growth.png")
+    parser.add_argument("--json", type=Path, default=RESULTS / "growth-cpu.json")
+    parser.add_argument("--chart", type=Path, default=RESULTS / "growth.png")
     options = parser.parse_args()
     folder = make(options.models, SHAPES["G"], ["onnx"])["onnx"]
     found = {"machine": describe(), "rounds": options.rounds, "times": times(folder, options.rounds)}

@@ -18,7 +18,7 @@ from typing import Any
 from tiny_transformer.atomic import write_file
 from tiny_transformer.bundle import Bundle
 
-from .contest import ROOT, Record, Task, contest
+from .contest import RESULTS, ROOT, Record, Task, contest
 from .machine import describe
 from .models import copies
 from .summary import agreement, ratio
@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--models", type=Path, default=ROOT / ".cache" / "benchmarks")
-    parser.add_argument("--json", type=Path, default=ROOT / "benchmarks" / "results" / "many-texts-cpu.json")
+    parser.add_argument("--json", type=Path, default=RESULTS / "many-texts-cpu.json")
     options = parser.parse_args()
     bundle = Bundle.open(ROOT / "checkpoints" / "translate")
     rows = sentence_ids(bundle, options.sentences, options.count)

@@ -12,11 +12,11 @@ from pathlib import Path
 from tiny_transformer.bundle import CONFIG, WEIGHTS, WEIGHTS_INT8, Bundle, sha256
 from tiny_transformer.commands.init import random_bundle
 
+from .contest import ROOT
 from .contestants import ENTRIES
 from .shapes import Shape
 
 OURS = "tiny_transformer"
-ROOT = Path(__file__).resolve().parents[1]
 
 
 def make(models: Path, shape: Shape, entries: Iterable[str]) -> dict[str, Path]:

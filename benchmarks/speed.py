@@ -22,14 +22,13 @@ from tiny_transformer.bundle import WEIGHTS, WEIGHTS_INT8
 from tiny_transformer.weights import read_index
 
 from .chart import draw
-from .contest import ROOT, Record, Task, contest
+from .contest import RESULTS, ROOT, Record, Task, contest
 from .contestants import ENTRIES
 from .machine import describe
 from .models import make
 from .shapes import SHAPES, Shape
 from .summary import print_entries, print_ratios, ratios, summed_up
 
-RESULTS = ROOT / "benchmarks" / "results"
 SEED = 1
 WEIGHT_FILES = {"float32": WEIGHTS, "int8": WEIGHTS_INT8}
 # What each entry reads from disk to run: graphs, weights and vocabulary; nobody's tokenizer.

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from .chart import NAMES
-from .contest import ROOT
+from .contest import RESULTS
 
-KEPT = ROOT / "benchmarks" / "results" / "speed-cpu.json"
+KEPT = RESULTS / "speed-cpu.json"
 
 
 def table(found: Mapping[str, Any], threads: int = 1) -> str:

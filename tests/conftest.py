@@ -28,6 +28,9 @@ from tiny_transformer.model import DecoderOnly, EncoderDecoder, build_model
 from tiny_transformer.tokenizer import Tokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
+# What can run on a GPU is tested there too, wherever there is one.
+ON_A_GPU = [pytest.param("cuda", marks=pytest.mark.gpu)] if torch.cuda.is_available() else []
+DEVICES = ["cpu", *ON_A_GPU]
 
 pytest_plugins = ("export_fixtures", "hub_fixtures")  # fixtures that several areas share
 

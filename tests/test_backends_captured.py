@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import tiny_config, tiny_model
+from conftest import DEVICES, tiny_config, tiny_model
 from generation_fixtures import BOS, EOS, PAD, generate, random_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,7 +21,6 @@ from tiny_transformer.backends.eager import EagerBackend, eager_on
 from tiny_transformer.backends.places import Places, Pool, Size
 from tiny_transformer.config import ARCHITECTURES, ModelConfig
 
-DEVICES = ["cpu", *([pytest.param("cuda", marks=pytest.mark.gpu)] if torch.cuda.is_available() else [])]
 CAPACITY = 40
 CONFIGS = {name: tiny_config(name, max_length=CAPACITY) for name in ARCHITECTURES}
 

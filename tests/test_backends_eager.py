@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import BundleFactory, tiny_config, tiny_model
+from conftest import ON_A_GPU, BundleFactory, tiny_config, tiny_model
 from generation_fixtures import BOS, EOS, PAD, generate, random_rows
 
 from tiny_transformer.backends.base import Batch
@@ -16,7 +16,6 @@ from tiny_transformer.config import ARCHITECTURES, POSITIONS
 from tiny_transformer.errors import BackendError, InputError
 
 ATOL = 2e-5  # float32 sums in another order; a wrong place or mask is off by 1e-2 and more
-ON_A_GPU = [pytest.param("cuda", marks=pytest.mark.gpu)] if torch.cuda.is_available() else []
 # The form for a GPU runs on the CPU as well, its steps played instead of replayed.
 WAYS = ["cpu", "captured on cpu", *ON_A_GPU]
 

@@ -5,16 +5,15 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import ARCHITECTURES, tiny_config
+from conftest import ARCHITECTURES, DEVICES, tiny_config
 from torch import Tensor
 
-from tiny_transformer.model import build_model
+from tiny_transformer.model import EncoderDecoder, build_model
 from tiny_transformer.training import gradients
 from tiny_transformer.training.feed import IGNORED, Batch
 from tiny_transformer.training.gradients import PlainGradients, RecordedGradients, build_gradients
 from tiny_transformer.training.objective import Objective
 
-DEVICES = ["cpu", *([pytest.param("cuda", marks=pytest.mark.gpu)] if torch.cuda.is_available() else [])]
 SHAPES = [(2, 5, 4), (3, 4, 6), (2, 5, 4), (2, 5, 4), (4, 3, 3), (3, 4, 6), (2, 5, 4)]  # rows, source, target
 
 
@@ -37,7 +36,7 @@ def batch_of(objective: Objective, shape: tuple[int, int, int], seed: int, devic
     labels = ids(6)
     labels[-1] = IGNORED
     given = (source, mask, ids(n_rows, n_target), picked, labels)
-    given = given if objective.model.__class__.__name__ == "EncoderDecoder" else (None, None, *given[2:])
+    given = given if isinstance(objective.model, EncoderDecoder) else (None, None, *given[2:])
     return Batch(*(None if tensor is None else tensor.to(device) for tensor in given))  # type: ignore[arg-type]
 
 

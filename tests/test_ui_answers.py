@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from conftest import DEVICES
 from ui_fixtures import make_model, models, until
 from ui_server import SlowBackend
 
@@ -25,8 +25,6 @@ from tiny_transformer.ui.shelf import Loaded, Shelf
 from tiny_transformer.ui.wishes import Refused
 
 __all__ = ["models"]
-
-DEVICES = ["cpu", *([pytest.param("cuda", marks=pytest.mark.gpu)] if torch.cuda.is_available() else [])]
 
 
 def folders(models: dict[str, Path]) -> list[str]:
