@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tiny_transformer.backends import captured
 from tiny_transformer.backends import places as places_module
 from tiny_transformer.backends.base import Batch
-from tiny_transformer.backends.captured import CapturedBackend
+from tiny_transformer.backends.captured import LIKELIEST_IN_A_ROW, CapturedBackend, RecordedStep
 from tiny_transformer.backends.eager import EagerBackend, eager_on
 from tiny_transformer.backends.places import Places, Pool, Size
 from tiny_transformer.config import ARCHITECTURES, ModelConfig
@@ -43,26 +43,31 @@ def check_program(architecture: str, device: str, data: st.DataObject) -> None:
     both = pair(architecture, device)
     seeds = st.integers(0, 10_000)
 
-    def started() -> list[Any]:
+    def started() -> tuple[np.ndarray, list[Any]]:
         inputs = batch_of(both[0].config, data.draw(st.integers(1, 5)), data.draw(seeds))
         results = [backend.start(*inputs, CAPACITY) for backend in both]
         assert np.allclose(results[0][0], results[1][0], atol=2e-5)
-        return [state for _, state in results]
+        return results[0][0], [state for _, state in results]
 
-    states = started()
-    for action in data.draw(st.lists(st.sampled_from(["step", "step", "reorder", "join"]), min_size=4, max_size=12)):
+    logits, states = started()
+    actions = ["step", "likeliest", "likeliest", "likeliest", "reorder", "join"]
+    for action in data.draw(st.lists(st.sampled_from(actions), min_size=4, max_size=16)):
         n_rows = states[0].lengths.size
-        if action == "step":
-            new = np.random.default_rng(data.draw(seeds)).integers(3, 300, (n_rows, 1))
-            results = [backend.step(new, state) for backend, state in zip(both, states, strict=True)]
-            assert np.allclose(results[0][0], results[1][0], atol=2e-5)
-            states = [state for _, state in results]
-        elif action == "reorder":
+        if action == "reorder":
             rows = np.array(data.draw(st.lists(st.integers(0, n_rows - 1), min_size=1, max_size=9)))
             states = [backend.reorder(state, rows) for backend, state in zip(both, states, strict=True)]
-        else:
-            others = started()
+            logits = logits[rows]
+        elif action == "join":
+            more, others = started()
             states = [b.join(state, other) for b, state, other in zip(both, states, others, strict=True)]
+            logits = np.concatenate((logits, more))
+        else:
+            new = np.random.default_rng(data.draw(seeds)).integers(3, 300, (n_rows, 1))
+            if action == "likeliest":
+                new = logits.argmax(axis=-1)[:, None]
+            results = [backend.step(new, state) for backend, state in zip(both, states, strict=True)]
+            assert np.allclose(results[0][0], results[1][0], atol=2e-5)
+            logits, states = results[0][0], [state for _, state in results]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -73,6 +78,35 @@ def test_any_course_of_events_is_that_of_plain_eager(
     monkeypatch.setattr(captured, "SMALLEST_CAPACITY", 4)  # so that short texts, too, grow out of their recordings
     run = given(st.data())(lambda data: check_program(architecture, device, data))
     settings(max_examples=60, deadline=None)(run)()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_while_the_likeliest_tokens_are_taken_the_next_step_is_ahead(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, backend = pair("decoder-only", device)
+    asked = []
+    start = RecordedStep.start
+    monkeypatch.setattr(RecordedStep, "start", lambda self, *given: (asked.append(given), start(self, *given))[1])
+    options: dict[str, Any] = {"max_new_tokens": 24, "min_new_tokens": 24}
+    assert generate(backend, [[BOS]], None, **options)[0].ids == generate(plain, [[BOS]], None, **options)[0].ids
+    assert len(asked) == 1 + LIKELIEST_IN_A_ROW
+    asked.clear()
+    generate(backend, [[BOS]], None, temperature=1.5, seed=1, **options)
+    assert len(asked) > 20, "a token that was drawn is seldom the likeliest: nothing should be started with that"
+
+
+def test_a_step_that_is_ahead_is_dropped_when_another_token_is_taken() -> None:
+    plain, backend = pair("decoder-only", "cpu")
+    states = [b.start(*batch_of(b.config, 2, seed=5), CAPACITY) for b in (plain, backend)]
+    logits = states[0][0]
+    (_, reference), (_, state) = states
+    for token in (None, None, None, None, 7, None, None):
+        new = logits.argmax(axis=-1)[:, None] if token is None else np.full((2, 1), token)
+        logits, reference = plain.step(new, reference)
+        found, state = backend.step(new, state)
+        assert np.allclose(found, logits, atol=2e-5)
+        assert state.is_ahead == (token is None and state.likeliest >= LIKELIEST_IN_A_ROW)
 
 
 def test_places_come_back_when_a_state_is_dropped_and_are_lent_again() -> None:

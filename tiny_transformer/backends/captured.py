@@ -1,8 +1,9 @@
 """PyTorch eager for a GPU: a step is recorded once, as a CUDA graph, and then replayed.
 
 The step of a small model is a hundred kernels that take longer to launch than to run. Over buffers that keep their
-place it is the same list of kernels every time, and a graph launches them all at once. On the CPU there is nothing to
-record: there the same code runs the step as it is.
+place it is the same list of kernels every time, and a graph launches them all at once. While the likeliest token is
+taken again and again, the next step starts with it before anybody asks: the GPU works while the host looks at the
+scores. On the CPU there is nothing to record: there the same code runs the step as it is.
 
 Shapes: B batch, R rows of a recording, T new tokens, V vocabulary.
 """
@@ -22,12 +23,17 @@ from tiny_transformer.backends.recording import ONE_AT_A_TIME, record
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.model import Memory
 
+LIKELIEST_IN_A_ROW = 2  # steps that took the likeliest token of every row, before the next is started with it
+
 
 @dataclass
 class CapturedState(TorchState):
     """A batch in places that were lent to it; its tensors are views of them."""
 
     lease: Lease
+    newest: "RecordedStep | None" = None  # the step that gave the last logits
+    likeliest: int = 0  # so many steps in a row were given the likeliest tokens
+    is_ahead: bool = False  # the newest step runs already, with the likeliest tokens
 
     @property
     def places(self) -> Places:
@@ -56,17 +62,28 @@ class CapturedBackend(EagerBackend):
     @torch.inference_mode()
     def step(self, ids: np.ndarray, state: TorchState) -> tuple[np.ndarray, TorchState]:
         """Add tokens (B, T) to every row; logits (B, V) after the last. T > 1 for a single row only."""
-        if ids.shape[-1] != 1:
-            return super().step(ids, state)
         assert isinstance(state, CapturedState)
+        if ids.shape[-1] != 1:
+            state.newest, state.is_ahead = None, False
+            return super().step(ids, state)
         self._check_step(ids, state)
         steps = state.places.steps
         # Attention costs what a recording looks at: few sizes, and none much larger than what is written.
         size = power_of_two(state.lengths.size), max(SMALLEST_CAPACITY, power_of_two(state.longest_with(1)))
         if size not in steps:
             steps[size] = self._record(state, *size)
-        logits: np.ndarray = steps[size](ids, state.lengths)
+        step: RecordedStep = steps[size]
+        is_likeliest = state.newest is not None and np.array_equal(ids[:, 0], state.newest.likeliest[: len(ids)])
+        state.likeliest = state.likeliest + 1 if is_likeliest else 0
+        if not (state.is_ahead and is_likeliest):
+            step.start(ids, state.lengths)
+        logits = step.finish(state.lengths.size)
         state.lengths = state.lengths + 1
+        state.newest = step
+        # Not beyond what this recording looks at: the next size has another.
+        state.is_ahead = state.likeliest >= LIKELIEST_IN_A_ROW and int(state.lengths.max()) < size[1]
+        if state.is_ahead:
+            step.start_with_likeliest()
         return logits, state
 
     @torch.inference_mode()
@@ -125,16 +142,22 @@ class CapturedBackend(EagerBackend):
             return logits[:, -1]  # R V
 
         with ONE_AT_A_TIME:
-            return RecordedStep(decode, n_rows, self.config.vocab_size, self.device, self._workspace, state.lengths)
+            return RecordedStep(
+                decode, n_rows, n_places, self.config.vocab_size, self.device, self._workspace, state.lengths
+            )
 
 
 class RecordedStep:
-    """Ids and positions in, logits out, always by way of the same memory."""
+    """Ids and positions in, logits out, always by way of the same memory.
+
+    Behind the logits it lays down what would come next: the likeliest tokens, a position further on.
+    """
 
     def __init__(
         self,
         decode: Callable[[Tensor, Tensor], Tensor],
         n_rows: int,
+        n_places: int,
         vocab_size: int,
         device: torch.device,
         workspace: Any,
@@ -144,40 +167,64 @@ class RecordedStep:
         on_gpu = device.type == "cuda"
         self._decode = decode
         self._device = device
+        self._last_place = n_places - 1
         self._given = torch.zeros(2, n_rows, 1, dtype=torch.int64, pin_memory=on_gpu)  # ids, positions
-        self._found = torch.empty(n_rows, vocab_size, pin_memory=on_gpu)  # R V
         self._inputs = torch.zeros_like(self._given, device=device)
-        self._logits = torch.empty_like(self._found, device=device)
+        self._logits = torch.empty(n_rows, vocab_size, device=device)  # R V
+        # Two of each: the host reads the one while the GPU may fill the other.
+        self._found = [torch.empty(n_rows, vocab_size, pin_memory=on_gpu) for _ in range(2)]  # R V
+        self._next = [torch.zeros(n_rows, 1, dtype=torch.int64, pin_memory=on_gpu) for _ in range(2)]
+        self._turn = 0
+        self.likeliest = np.empty(0, dtype=np.int64)  # R: the tokens that the newest logits prefer
         # The same memory as numpy sees it.
         self._ids, self._positions = self._given.numpy()
-        self._array = self._found.numpy()
         self._positions[: lengths.size, 0] = lengths
         self._graph = None
         if on_gpu:
+            self._done = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._inputs.copy_(self._given)
             self._graph = record(self._work, device, workspace)
 
-    def __call__(self, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Logits (B, V) of one new token (B, 1) a row, valid until the next call; rows beyond B compute nonsense."""
-        n_rows = lengths.size
-        self._ids[:n_rows] = ids
-        self._positions[:n_rows, 0] = lengths
-        if self._graph is None:
-            self._inputs.copy_(self._given)
-            self._work()
-            self._found.copy_(self._logits)
-        else:
-            with ONE_AT_A_TIME:
-                self._inputs.copy_(self._given, non_blocking=True)
-                self._graph.replay()
-                self._found.copy_(self._logits, non_blocking=True)
-            torch.cuda.current_stream(self._device).synchronize()
-        return self._array[:n_rows]
+    def start(self, ids: np.ndarray, lengths: np.ndarray) -> None:
+        """Add one new token (B, 1) a row; rows beyond B compute nonsense."""
+        self._ids[: lengths.size] = ids
+        self._positions[: lengths.size, 0] = lengths
+        with ONE_AT_A_TIME:
+            self._inputs.copy_(self._given, non_blocking=True)
+            self._run()
+
+    def start_with_likeliest(self) -> None:
+        """Add what the last run found likeliest."""
+        with ONE_AT_A_TIME:
+            self._run()
+
+    def finish(self, n_rows: int) -> np.ndarray:
+        """Logits (B, V) of what was started last, valid until the next of them are finished."""
+        if self._graph is not None:
+            self._done.synchronize()
+        array: np.ndarray = self._found[self._turn].numpy()[:n_rows]
+        self.likeliest = self._next[self._turn].numpy()[:, 0].copy()
+        return array
 
     @property
     def n_bytes(self) -> int:
-        """What it keeps on the device, and as much again beside it."""
+        """What it keeps on the device, and twice as much beside it."""
         return self._logits.nbytes
 
+    def _run(self) -> None:
+        self._turn = 1 - self._turn
+        if self._graph is None:
+            self._work()
+        else:
+            self._graph.replay()
+        self._found[self._turn].copy_(self._logits, non_blocking=True)
+        self._next[self._turn].copy_(self._inputs[0], non_blocking=True)
+        if self._graph is not None:
+            self._done.record(torch.cuda.current_stream(self._device))
+
     def _work(self) -> None:
-        self._logits.copy_(self._decode(self._inputs[0], self._inputs[1]))
+        ids, positions = self._inputs
+        self._logits.copy_(self._decode(ids, positions))
+        torch.argmax(self._logits, dim=-1, keepdim=True, out=ids)
+        # Rows that nobody uses count on as well, but not past the end.
+        positions.add_(1).clamp_(max=self._last_place)
