@@ -19,6 +19,7 @@ from benchmarks.speed import disk
 from benchmarks.summary import agreement, ratio, ratios, summed_up
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.commands.init import random_bundle
+from tiny_transformer.training.recipe import load_recipe
 
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -115,7 +116,8 @@ def test_a_peers_copy_belongs_to_the_weights_it_was_made_from(tmp_path: Path, mo
 def test_the_readme_shows_the_kept_results() -> None:
     found = json.loads((RESULTS / "speed-cpu.json").read_text(encoding="utf-8"))
     many = json.loads((RESULTS / "many-texts-cpu.json").read_text(encoding="utf-8"))
-    on_gpu = json.loads((RESULTS / "speed-cuda.json").read_text(encoding="utf-8"))
+    on_gpu = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(RESULTS.glob("speed-cuda*.json"))]
+    assert [found["precision"] for found in on_gpu] == ["bfloat16", "float32"]
     for language in ("README.md", "README.zh-CN.md"):
         text = (ROOT / language).read_text(encoding="utf-8")
         assert "benchmarks/results/speed.png" in text
@@ -124,9 +126,29 @@ def test_the_readme_shows_the_kept_results() -> None:
                 assert shown(line) in text, (one["shape"], line)
         for beams in many["beams"].values():
             assert all(shown(line) in text for line in beams["ratios"].values())
-        for line in on_gpu["rows"].values():
+        for line in (line for found in on_gpu for line in found["rows"].values()):
             assert line["equal"]
             assert shown(line["ratio"]) in text
+
+
+def test_the_papers_table_is_that_of_the_kept_runs() -> None:
+    folder = RESULTS / "multi30k-en-de"
+    found = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    runs = [json.loads((folder / f"seed-{seed}.json").read_text(encoding="utf-8")) for seed in found["seeds"]]
+    scores = [run["results"]["test"]["test2016"]["metrics"]["bleu"] for run in runs]
+    assert scores == [figures["test2016"]["bleu"] for figures in found["seeds"].values()]
+    median = found["median"]["test2016"]["bleu"]
+    assert median == sorted(scores)[1] >= 41.02
+    assert found["parameters"] <= 2_600_000
+    recipe = load_recipe("multi30k-en-de").to_dict()
+    for run in runs:
+        kept = run["recipe"]
+        limits = ("max_epochs", "max_minutes", "seed")  # the clock ended these runs in the 61st or 63rd epoch
+        assert {**kept["training"], **{name: recipe["training"][name] for name in limits}} == recipe["training"]
+        assert all(kept[part] == recipe[part] for part in ("model", "tokenizer", "evaluation", "sources"))
+    for language in ("README.md", "README.zh-CN.md"):
+        line = f"{found['parameters'] / 1e6:.2f} M | **{median:.2f}** ({min(scores):.2f} – {max(scores):.2f}) |"
+        assert line in (ROOT / language).read_text(encoding="utf-8")
 
 
 def shown(ratio: dict[str, float]) -> str:
