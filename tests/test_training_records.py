@@ -65,6 +65,9 @@ def test_few_malformed_lines_are_left_out_and_shown_with_file_and_line(
     assert "2 of 300 lines of data are malformed" in caplog.text
     assert "a.tsv:7: not two texts" in caplog.text
     assert "a.tsv:10: not UTF-8" in caplog.text
+    caplog.clear()
+    assert len(read(tmp_path / "a.tsv", "pairs")) == 298
+    assert not caplog.text, "a source is read several times; what is wrong with it is said once"
 
 
 @pytest.mark.parametrize(

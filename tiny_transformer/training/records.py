@@ -4,6 +4,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import zip_longest
 from typing import Any
 
@@ -31,14 +32,21 @@ class Faults:
         if len(self.first) < _SHOWN:
             self.first.append(f"{file.name}:{line}: {reason}")
 
-    def settle(self, what: str) -> None:
-        """At the end of a source: a few malformed lines are said, many are an error."""
+    def settle(self, what: str, *, again: bool = False) -> None:
+        """At the end of a source: a few malformed lines are said, once and not `again`, many are an error."""
         if not self.malformed:
             return
         message = f"{self.malformed:,} of {self.lines:,} lines of {what} are malformed ({'; '.join(self.first)})"
         if self.malformed > MAX_MALFORMED_SHARE * self.lines:
             raise DataError(f"{message}; more than {MAX_MALFORMED_SHARE:.0%} is too many, correct the file.")
-        logger.warning("%s; they are left out.", message)
+        if not again:
+            _say_once(f"{message}; they are left out.")
+
+
+@cache
+def _say_once(sentence: str) -> None:
+    """A source is read more than once: for its vocabulary, for its examples, for those held out."""
+    logger.warning(sentence)
 
 
 class MalformedError(ValueError):

@@ -85,7 +85,7 @@ def _candidates(source: Source, root: str, variant: int) -> Iterator[tuple[str, 
     if source.format == GENERATED:
         yield from ((word, Pair(word, word[::-1])) for word in reversed_words())
         return
-    records = _records(source_files(source, root), source.format, source.name)
+    records = _records(source_files(source, root), source.format, source.name, again=variant > 0)
     if source.format == "intents":
         yield from small_talk(
             source, list(records), variant, lambda text: split_of(text, source.held_out) == source.split
@@ -95,11 +95,11 @@ def _candidates(source: Source, root: str, variant: int) -> Iterator[tuple[str, 
         yield _example(source, record, variant)
 
 
-def _records(units: list[tuple[DataFile, ...]], kind: str, name: str) -> Iterator[Any]:
+def _records(units: list[tuple[DataFile, ...]], kind: str, name: str, *, again: bool) -> Iterator[Any]:
     faults = Faults()
     for unit in units:
         yield from read_records(unit, kind, faults)
-    faults.settle(name)
+    faults.settle(name, again=again)
 
 
 def _example(source: Source, record: Any, variant: int) -> tuple[str, Example]:
@@ -126,6 +126,6 @@ def _dialogue(source: Source, record: Any, variant: int) -> Dialogue:
 
 def _openings(source: Source, root: str) -> list[Dialogue]:
     """Dialogues that questions may come after; those whose hash holds them out stay out here too."""
-    records = _records(before_files(source, root), "dialogues", source.before)
+    records = _records(before_files(source, root), "dialogues", source.before, again=True)
     found = (_dialogue(Source(format="dialogues"), record, 0) for record in records)
     return [d for d in found if split_of(" ".join(texts_of(d)), source.held_out) == source.split]
