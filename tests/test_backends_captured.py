@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from tiny_transformer.backends import captured
 from tiny_transformer.backends import places as places_module
 from tiny_transformer.backends.base import Batch
-from tiny_transformer.backends.captured import LIKELIEST_IN_A_ROW, CapturedBackend, RecordedStep
+from tiny_transformer.backends.captured import PATIENCE, CapturedBackend, RecordedStep
 from tiny_transformer.backends.eager import EagerBackend, eager_on
 from tiny_transformer.backends.places import Places, Pool, Size
+from tiny_transformer.backends.recording import ONE_AT_A_TIME, WARM_UPS
 from tiny_transformer.config import ARCHITECTURES, ModelConfig
 
 CAPACITY = 40
@@ -85,12 +86,14 @@ def test_while_the_likeliest_tokens_are_taken_the_next_step_is_ahead(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain, backend = pair("decoder-only", device)
-    asked = []
-    start = RecordedStep.start
+    asked, run = [], []
+    start, work = RecordedStep.start, RecordedStep._run
     monkeypatch.setattr(RecordedStep, "start", lambda self, *given: (asked.append(given), start(self, *given))[1])
+    monkeypatch.setattr(RecordedStep, "_run", lambda self: (run.append(self), work(self))[1])
     options: dict[str, Any] = {"max_new_tokens": 24, "min_new_tokens": 24}
     assert generate(backend, [[BOS]], None, **options)[0].ids == generate(plain, [[BOS]], None, **options)[0].ids
-    assert len(asked) == 1 + LIKELIEST_IN_A_ROW
+    assert len(asked) == 1 + PATIENCE
+    assert len(run) == 23, "the last token is never read: nothing is started for it"
     asked.clear()
     generate(backend, [[BOS]], None, temperature=1.5, seed=1, **options)
     assert len(asked) > 20, "a token that was drawn is seldom the likeliest: nothing should be started with that"
@@ -106,7 +109,81 @@ def test_a_step_that_is_ahead_is_dropped_when_another_token_is_taken() -> None:
         logits, reference = plain.step(new, reference)
         found, state = backend.step(new, state)
         assert np.allclose(found, logits, atol=2e-5)
-        assert state.is_ahead == (token is None and state.likeliest >= LIKELIEST_IN_A_ROW)
+        assert state.is_ahead == (token is None and state.in_a_row >= state.patience)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_greedy_to_the_end_of_a_context_that_is_no_power_of_two(architecture: str, positions: str, device: str) -> None:
+    """A recording has more places than the model has positions: what is started unasked must not look beyond them."""
+    config = tiny_config(architecture, max_length=CAPACITY, positions=positions)
+    plain, backend = (
+        EagerBackend(tiny_model(config), config),
+        CapturedBackend(tiny_model(config), config, device=device),
+    )
+    sources = [[7, 8, EOS], [9, EOS]] if config.is_encoder_decoder else None
+    for prefixes in ([[BOS], [BOS, 5]], [[BOS] * (CAPACITY - 1), [BOS]]):
+        options = {"max_new_tokens": 100, "min_new_tokens": 100}
+        wanted = generate(plain, prefixes, sources, **options)
+        found = generate(backend, prefixes, sources, **options)
+        assert [row.ids for row in found] == [row.ids for row in wanted]
+        assert {row.finish_reason for row in found} == {"context"}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_rows_that_nobody_uses_stay_within_the_context(device: str) -> None:
+    plain, backend = pair("decoder-only", device)
+    _, state = backend.start(Batch.of([[BOS] * 37, [BOS], [BOS], [BOS]], PAD), None, CAPACITY)
+    backend.step(np.full((4, 1), 5), state)
+    del state  # the next takes its places, and with them a fourth row that stands at 38
+    prefixes = [[BOS]] * 3
+    options: dict[str, Any] = {"max_new_tokens": 30, "min_new_tokens": 30}
+    wanted = [row.ids for row in generate(plain, prefixes, None, **options)]
+    assert [row.ids for row in generate(backend, prefixes, None, **options)] == wanted
+
+
+def test_what_runs_before_a_recording_stays_within_the_context() -> None:
+    _, backend = pair("decoder-only", "cpu")
+    _, state = backend.start(Batch.of([[BOS] * (CAPACITY - 1)], PAD), None, CAPACITY)
+    backend.step(np.full((1, 1), 5), state)
+    with torch.inference_mode():
+        for _ in range(1 + WARM_UPS):
+            state.newest._work()
+
+
+def test_a_step_of_several_tokens_drops_what_is_ahead() -> None:
+    plain, backend = pair("decoder-only", "cpu")
+    (logits, reference), (_, state) = (b.start(*batch_of(b.config, 1, seed=5), CAPACITY) for b in (plain, backend))
+    for several in (False, False, False, True, False):
+        new = np.array([[5, 6, 7]]) if several else logits.argmax(axis=-1)[:, None]
+        assert state.is_ahead == several
+        logits, reference = plain.step(new, reference)
+        found, state = backend.step(new, state)
+        assert np.allclose(found, logits, atol=2e-5)
+
+
+def test_each_start_in_vain_doubles_the_patience() -> None:
+    _, backend = pair("decoder-only", "cpu")
+    logits, state = backend.start(*batch_of(backend.config, 2, seed=5), CAPACITY)
+    wasted = 0
+    for _ in range(3):
+        state = backend.reorder(state, np.arange(2))  # as when a text has ended
+        for _ in range(5):
+            logits, state = backend.step(logits.argmax(axis=-1)[:, None], state)
+        wasted += state.is_ahead
+        assert state.patience == PATIENCE * 2 ** (wasted - state.is_ahead)
+    assert wasted == 2, "after two in vain, five steps are too few to dare a third"
+
+
+def test_a_step_that_another_thread_holds_up_is_not_started_unasked() -> None:
+    _, backend = pair("decoder-only", "cpu")
+    logits, state = backend.start(*batch_of(backend.config, 2, seed=5), CAPACITY)
+    for _ in range(1 + PATIENCE):
+        logits, state = backend.step(logits.argmax(axis=-1)[:, None], state)
+    assert state.is_ahead
+    with ONE_AT_A_TIME:
+        assert not state.newest.start_with_likeliest()
 
 
 def test_places_come_back_when_a_state_is_dropped_and_are_lent_again() -> None:

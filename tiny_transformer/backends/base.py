@@ -104,7 +104,8 @@ class Backend(Protocol):
     def step(self, ids: np.ndarray, state: State) -> tuple[np.ndarray, State]:
         """Add tokens (B, T) to every row; logits (B, V) after the last. T > 1 for a single row only.
 
-        The logits may lie in a buffer of the state: whoever wants them beyond its next step copies them.
+        The logits may lie in a buffer of the state: whoever wants them beyond its next step, or beyond the state,
+        copies them.
         """
         ...
 

@@ -23,7 +23,7 @@ from tiny_transformer.backends.recording import ONE_AT_A_TIME, record
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.model import Memory
 
-LIKELIEST_IN_A_ROW = 2  # steps that took the likeliest token of every row, before the next is started with it
+PATIENCE = 2  # steps in a row that were the likeliest tokens, before the next is started with them unasked
 
 
 @dataclass
@@ -32,8 +32,15 @@ class CapturedState(TorchState):
 
     lease: Lease
     newest: "RecordedStep | None" = None  # the step that gave the last logits
-    likeliest: int = 0  # so many steps in a row were given the likeliest tokens
-    is_ahead: bool = False  # the newest step runs already, with the likeliest tokens
+    in_a_row: int = 0  # so many steps, up to now, were given the tokens that the one before found likeliest
+    patience: int = PATIENCE  # that many must be, before the next starts unasked; doubled each time it was in vain
+    is_ahead: bool = False  # the newest step was started again, with the likeliest tokens
+
+    def give_up(self) -> None:
+        """What was started unasked, if anything, is not what is wanted."""
+        if self.is_ahead:
+            self.patience *= 2
+        self.newest, self.in_a_row, self.is_ahead = None, 0, False
 
     @property
     def places(self) -> Places:
@@ -64,7 +71,7 @@ class CapturedBackend(EagerBackend):
         """Add tokens (B, T) to every row; logits (B, V) after the last. T > 1 for a single row only."""
         assert isinstance(state, CapturedState)
         if ids.shape[-1] != 1:
-            state.newest, state.is_ahead = None, False
+            state.give_up()
             return super().step(ids, state)
         self._check_step(ids, state)
         steps = state.places.steps
@@ -73,17 +80,18 @@ class CapturedBackend(EagerBackend):
         if size not in steps:
             steps[size] = self._record(state, *size)
         step: RecordedStep = steps[size]
-        is_likeliest = state.newest is not None and np.array_equal(ids[:, 0], state.newest.likeliest[: len(ids)])
-        state.likeliest = state.likeliest + 1 if is_likeliest else 0
-        if not (state.is_ahead and is_likeliest):
+        if state.newest is None or not np.array_equal(ids[:, 0], state.newest.likeliest[: len(ids)]):
+            state.give_up()
+        else:
+            state.in_a_row += 1
+        was_ahead, state.is_ahead = state.is_ahead, False  # of this very recording: it never goes past its size
+        if not was_ahead:
             step.start(ids, state.lengths)
         logits = step.finish(state.lengths.size)
         state.lengths = state.lengths + 1
         state.newest = step
-        # Not beyond what this recording looks at: the next size has another.
-        state.is_ahead = state.likeliest >= LIKELIEST_IN_A_ROW and int(state.lengths.max()) < size[1]
-        if state.is_ahead:
-            step.start_with_likeliest()
+        if state.in_a_row >= state.patience and int(state.lengths.max()) < min(size[1], state.capacity):
+            state.is_ahead = step.start_with_likeliest()
         return logits, state
 
     @torch.inference_mode()
@@ -97,7 +105,8 @@ class CapturedBackend(EagerBackend):
         # A beam mostly trades places among rows of one source: then the memory can stay as it is.
         moves = not np.array_equal(sources, state.sources)
         lease.places.take(old, rows, int(state.lengths.max()), memory=moves)
-        return self._at(lease, state.lengths[rows], sources, state.capacity)
+        state.give_up()
+        return self._at(lease, state.lengths[rows], sources, state.capacity, state.patience)
 
     @torch.inference_mode()
     def join(self, state: TorchState, other: TorchState) -> TorchState:
@@ -114,7 +123,8 @@ class CapturedBackend(EagerBackend):
         lease.places.take(other.places, np.arange(second), int(other.lengths.max()), at=first)
         lengths = np.concatenate((state.lengths, other.lengths))
         sources = np.concatenate((state.sources, other.sources + state.sources.max() + 1))
-        return self._at(lease, lengths, sources, state.capacity)
+        state.give_up()
+        return self._at(lease, lengths, sources, state.capacity, state.patience)
 
     def _empty(self, n_rows: int, capacity: int, memory: Memory | None) -> TorchState:
         lease = self._lend(n_rows, capacity, 0 if memory is None else memory.mask.size(-1))
@@ -126,9 +136,12 @@ class CapturedBackend(EagerBackend):
         with ONE_AT_A_TIME:
             return self._pool.lend(Size.of(n_rows, capacity, n_source))
 
-    def _at(self, lease: Lease, lengths: np.ndarray, sources: np.ndarray, capacity: int) -> CapturedState:
+    def _at(
+        self, lease: Lease, lengths: np.ndarray, sources: np.ndarray, capacity: int, patience: int = PATIENCE
+    ) -> CapturedState:
         keys, values = lease.places.caches(lengths.size, capacity)
-        return CapturedState(keys, values, lengths, lease.places.memories(lengths.size), sources, lease)
+        memory = lease.places.memories(lengths.size)
+        return CapturedState(keys, values, lengths, memory, sources, lease, patience=patience)
 
     def _record(self, state: CapturedState, n_rows: int, n_places: int) -> "RecordedStep":
         """The step over the first rows of the state's places, and the first so many places of each."""
@@ -142,8 +155,10 @@ class CapturedBackend(EagerBackend):
             return logits[:, -1]  # R V
 
         with ONE_AT_A_TIME:
+            # A recording may have more places than the model has positions.
+            last = min(n_places, self.config.max_length) - 1
             return RecordedStep(
-                decode, n_rows, n_places, self.config.vocab_size, self.device, self._workspace, state.lengths
+                decode, n_rows, last, self.config.vocab_size, self.device, self._workspace, state.lengths
             )
 
 
@@ -157,24 +172,24 @@ class RecordedStep:
         self,
         decode: Callable[[Tensor, Tensor], Tensor],
         n_rows: int,
-        n_places: int,
+        last_position: int,
         vocab_size: int,
         device: torch.device,
         workspace: Any,
         lengths: np.ndarray,
     ) -> None:
-        """`lengths` of the rows that are in use: what runs before the recording writes where the step will."""
+        """`lengths` of the rows that are in use: what runs before the recording writes only from there on."""
         on_gpu = device.type == "cuda"
         self._decode = decode
         self._device = device
-        self._last_place = n_places - 1
+        self._last_position = last_position
         self._given = torch.zeros(2, n_rows, 1, dtype=torch.int64, pin_memory=on_gpu)  # ids, positions
         self._inputs = torch.zeros_like(self._given, device=device)
         self._logits = torch.empty(n_rows, vocab_size, device=device)  # R V
-        # Two of each: the host reads the one while the GPU may fill the other.
+        # Two of them: the host reads the one while the GPU may fill the other.
         self._found = [torch.empty(n_rows, vocab_size, pin_memory=on_gpu) for _ in range(2)]  # R V
-        self._next = [torch.zeros(n_rows, 1, dtype=torch.int64, pin_memory=on_gpu) for _ in range(2)]
         self._turn = 0
+        self._next = torch.zeros(n_rows, 1, dtype=torch.int64, pin_memory=on_gpu)
         self.likeliest = np.empty(0, dtype=np.int64)  # R: the tokens that the newest logits prefer
         # The same memory as numpy sees it.
         self._ids, self._positions = self._given.numpy()
@@ -193,17 +208,22 @@ class RecordedStep:
             self._inputs.copy_(self._given, non_blocking=True)
             self._run()
 
-    def start_with_likeliest(self) -> None:
-        """Add what the last run found likeliest."""
-        with ONE_AT_A_TIME:
+    def start_with_likeliest(self) -> bool:
+        """Add what the last run found likeliest; not if that means to wait for another thread."""
+        if not ONE_AT_A_TIME.acquire(blocking=False):
+            return False
+        try:
             self._run()
+        finally:
+            ONE_AT_A_TIME.release()
+        return True
 
     def finish(self, n_rows: int) -> np.ndarray:
-        """Logits (B, V) of what was started last, valid until the next of them are finished."""
+        """Logits (B, V) of what was started last, valid until the second start from now."""
         if self._graph is not None:
             self._done.synchronize()
+        self.likeliest = self._next.numpy()[:, 0].copy()
         array: np.ndarray = self._found[self._turn].numpy()[:n_rows]
-        self.likeliest = self._next[self._turn].numpy()[:, 0].copy()
         return array
 
     @property
@@ -218,7 +238,7 @@ class RecordedStep:
         else:
             self._graph.replay()
         self._found[self._turn].copy_(self._logits, non_blocking=True)
-        self._next[self._turn].copy_(self._inputs[0], non_blocking=True)
+        self._next.copy_(self._inputs[0], non_blocking=True)
         if self._graph is not None:
             self._done.record(torch.cuda.current_stream(self._device))
 
@@ -227,4 +247,4 @@ class RecordedStep:
         self._logits.copy_(self._decode(ids, positions))
         torch.argmax(self._logits, dim=-1, keepdim=True, out=ids)
         # Rows that nobody uses count on as well, but not past the end.
-        positions.add_(1).clamp_(max=self._last_place)
+        positions.add_(1).clamp_(max=self._last_position)

@@ -97,7 +97,7 @@ def probabilities(logits: np.ndarray, temperature: float, top_k: int = 0, top_p:
     return keep_top_p(weights / weights.sum(), top_p)
 
 
-def draw(probabilities: np.ndarray, generator: np.random.Generator) -> int:
+def draw(probabilities: np.ndarray, generator: "np.random.Generator") -> int:
     """One token: a race in which each finishes at a time of Exp(p), won with probability p.
 
     The winner changes only where two tokens finish within the backends' rounding of each other.
@@ -147,6 +147,6 @@ def _ordered(rows: np.ndarray, ids: np.ndarray, logits: np.ndarray, k: int) -> n
     return ids[order[first[:, None] + np.arange(k)]]
 
 
-def row_generator(seed: int | None, row: int) -> np.random.Generator:
+def row_generator(seed: int | None, row: int) -> "np.random.Generator":
     """The random numbers of one row, which depend on nothing but the seed and the row's number."""
     return np.random.default_rng(None if seed is None else [seed, row])

@@ -1,6 +1,7 @@
 """The primitive of generation: a pull generator over a ragged batch, a token of every live row a step.
 
-Nothing runs between two pulls; closing the generator drops the backend's state at once.
+Between two pulls nothing runs, save a step that a GPU may have begun; closing the generator drops the backend's
+state at once.
 """
 
 import math
