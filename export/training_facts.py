@@ -47,6 +47,7 @@ class TrainingFacts:
     """Everything a card wants to know; empty where the file does not say."""
 
     recipe: str = ""
+    started_from: str = ""  # the model whose weights were the first; its data is among the sources
     languages: tuple[str, ...] = ()
     licence: str = ""
     sources: tuple[DataSource, ...] = ()
@@ -68,13 +69,17 @@ def training_facts(bundle: Bundle) -> TrainingFacts:
 
 def _facts(values: Mapping[str, Any]) -> TrainingFacts:
     recipe = values.get("recipe", {})
+    earlier = values.get("started_from", {})
+    sources = [source for source in recipe.get("sources", ()) if source.get("split") == "train"]
     results = values.get("results", {})
     beams = int(results.get("num_beams", 1))
     return TrainingFacts(
         recipe=str(recipe.get("name", "")),
+        started_from=str(earlier.get("name", "")),
         languages=tuple(str(language) for language in recipe.get("languages", ())),
         licence=str(recipe.get("licence", "")),
-        sources=tuple(_source(source) for source in recipe.get("sources", ()) if source.get("split") == "train"),
+        # Twice the same source, once in each training, is one to thank.
+        sources=tuple(dict.fromkeys(_source(source) for source in (*sources, *earlier.get("sources", ())))),
         figures=tuple(_figures(results)),
         decoding=f"beam search with {beams} beams" if beams > 1 else "greedy decoding",
         run=_run(values),

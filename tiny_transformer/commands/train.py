@@ -8,6 +8,11 @@ import logging
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tiny_transformer.training.origin import Origin
+    from tiny_transformer.training.recipe import Recipe
 
 EXAMPLE = "python -m tiny_transformer train tiny --out checkpoints/tiny"
 
@@ -44,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recipe", metavar="RECIPE", help="tiny, multi30k-en-de, translate, chat, or a TOML file")
     parser.add_argument("--data", default="", metavar="PATH", help="a folder, a file, or hf://datasets/…")
     parser.add_argument("--also", action="append", default=[], metavar="PATH", help="more of the recipe's first source")
+    parser.add_argument("--start-from", metavar="MODEL", help="the model folder, or USER/NAME, that goes on learning")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the model folder to write")
     parser.add_argument(
         "--run-dir", type=Path, metavar="DIR", help="checkpoints and metrics (default: runs/ beside it)"
@@ -66,7 +72,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Train and write the folder, or one folder a seed."""
-    from tiny_transformer.training.recipe import load_recipe
     from tiny_transformer.training.run import train
 
     first = os.environ.get("RANK", "0") == "0"  # of many processes, one talks
@@ -74,8 +79,9 @@ def run(options: argparse.Namespace) -> None:
     if options.seeds:
         _run_seeds(options)
         return
+    recipe, origin = _recipe(options)
     bundle = train(
-        load_recipe(options.recipe, _values(options), options.also),
+        recipe,
         options.data,
         options.out,
         run_dir=options.run_dir,
@@ -83,6 +89,7 @@ def run(options: argparse.Namespace) -> None:
         overwrite=options.overwrite,
         device=options.device,
         track=options.track,
+        origin=origin,
     )
     if bundle is not None:
         print(
@@ -93,7 +100,6 @@ def run(options: argparse.Namespace) -> None:
 def _run_seeds(options: argparse.Namespace) -> None:
     """Train once a seed; figures to stdout, one line a seed and one for the median."""
     from tiny_transformer.errors import InputError
-    from tiny_transformer.training.recipe import load_recipe
     from tiny_transformer.training.run import prepare
     from tiny_transformer.training.seeds import RESULTS, SeedRuns, train_seeds
 
@@ -107,16 +113,31 @@ def _run_seeds(options: argparse.Namespace) -> None:
     for flag, given in (("--also", options.also), ("--set", values)):
         arguments += [word for value in given for word in (flag, value)]
     arguments += ["--device", options.device] if options.device else []
+    arguments += ["--start-from", options.start_from] if options.start_from else []
     arguments += ["--track"] if options.track else []
     runs = SeedRuns(
         tuple(options.seeds), options.out, tuple(arguments), options.at_once, options.resume, options.overwrite
     )
-    prepare(load_recipe(options.recipe, values, options.also), options.data)  # once, not by every run at the same time
+    recipe, origin = _recipe(options)
+    prepare(recipe, options.data, origin)  # once, not by every run at the same time
     results = train_seeds(runs)
     for seed, figures in [*results["seeds"].items(), ("median", results["median"])]:
         for source, metrics in figures.items():
             print(f"{seed:<8} {source:<16} " + "  ".join(f"{name} {value:.2f}" for name, value in metrics.items()))
     print(f"wrote {options.out / RESULTS}", file=sys.stderr)
+
+
+def _recipe(options: argparse.Namespace) -> "tuple[Recipe, Origin | None]":
+    """The recipe with its changes, fitted to the model that it starts from, if any."""
+    from tiny_transformer.training.origin import Origin
+    from tiny_transformer.training.recipe import load_recipe
+
+    values = _values(options)
+    recipe = load_recipe(options.recipe, values, options.also)
+    if options.start_from is None:
+        return recipe, None
+    origin = Origin.open(options.start_from)
+    return origin.fit(recipe, values), origin
 
 
 def _values(options: argparse.Namespace) -> list[str]:

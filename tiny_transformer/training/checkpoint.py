@@ -25,6 +25,7 @@ class RunState:
     """Where a run stands, apart from tensors."""
 
     recipe: dict[str, Any] = field(default_factory=dict)
+    started_from: dict[str, Any] = field(default_factory=dict)  # the model whose weights were the first; else empty
     phase: int = 0
     phase_step: int = 0  # steps done in this phase
     phase_seconds: float = 0.0

@@ -25,6 +25,7 @@ def training_report(
     """Everything but the weights; paths are as the recipe writes them, below the data folder."""
     return {
         "recipe": _told_recipe(recipe),
+        **({"started_from": state.started_from} if state.started_from else {}),
         "data": data_hashes(recipe, root),
         "parameters": parameters,
         "seed": recipe.training.seed,

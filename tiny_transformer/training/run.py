@@ -23,6 +23,7 @@ from tiny_transformer.training.files import HUB, exists, join
 from tiny_transformer.training.finish import Finished, write_model
 from tiny_transformer.training.judge import Judge
 from tiny_transformer.training.loop import Trainer
+from tiny_transformer.training.origin import Origin
 from tiny_transformer.training.progress import Reporter
 from tiny_transformer.training.recipe import Recipe
 from tiny_transformer.training.settings import Source
@@ -41,14 +42,18 @@ def train(
     overwrite: bool = False,
     device: str | None = None,
     track: bool = False,
+    origin: Origin | None = None,
 ) -> Bundle | None:
-    """Train and write the model folder `out`; the folder on the first rank, None on the others."""
+    """Train and write the model folder `out`; the folder on the first rank, None on the others.
+
+    With an `origin` the recipe is one that it fits, and the run starts from its weights.
+    """
     check_target(out, overwrite=overwrite)
     recipe, root = with_user_data(recipe, data)
     run_dir = run_dir or out.parent / "runs" / out.name
     with joined_world(device) as world:
         _prepare_run(run_dir, world, resume=resume, overwrite=overwrite)
-        tokenizer = _tokenizer(recipe, root, run_dir, world)
+        tokenizer = _tokenizer(recipe, root, run_dir, world, origin)
         config = recipe.model.with_changes(vocab_size=tokenizer.vocab_size)
         training_data = TrainingData(_train_sources(recipe), root, tokenizer, config.max_length)
         judge = None
@@ -56,18 +61,18 @@ def train(
             training_data.prepare()
             judge = Judge(recipe, root, tokenizer, config, world.device)
         world.wait()
-        state, model = _run(recipe, config, training_data, judge, world, run_dir, track=track)
+        state, model = _run(recipe, config, training_data, judge, world, run_dir, origin, track=track)
         if judge is None:
             return None
         finished = Finished(recipe, root, tokenizer, config, run_dir, state, world.size)
         return write_model(finished, model, judge, out, overwrite=overwrite)
 
 
-def prepare(recipe: Recipe, data: str) -> None:
+def prepare(recipe: Recipe, data: str, origin: Origin | None = None) -> None:
     """Tokenise the data of a run into the cache; runs that follow find it there."""
     recipe, root = with_user_data(recipe, data)
     with tempfile.TemporaryDirectory() as folder:
-        tokenizer = _tokenizer(recipe, root, Path(folder), World(0, 1, torch.device("cpu")))
+        tokenizer = _tokenizer(recipe, root, Path(folder), World(0, 1, torch.device("cpu")), origin)
     TrainingData(_train_sources(recipe), root, tokenizer, recipe.model.max_length).prepare()
 
 
@@ -78,12 +83,16 @@ def _run(
     judge: Judge | None,
     world: World,
     run_dir: Path,
+    origin: Origin | None,
     *,
     track: bool,
 ) -> tuple[RunState, Transformer]:
     torch.set_float32_matmul_precision("high")  # TF32 where float32 is left; only training may round so
     model = build_model(config, torch.Generator().manual_seed(recipe.training.seed)).to(world.device)
     state, tensors = RunState(recipe=recipe.to_dict()), None
+    if origin is not None:
+        origin.give_weights(model)
+        state.started_from = origin.told()
     if has_checkpoint(run_dir / LAST):
         state, tensors = load_checkpoint(run_dir / LAST)
         check_same_recipe(state, recipe.to_dict())
@@ -149,8 +158,10 @@ def _train_sources(recipe: Recipe) -> tuple[Source, ...]:
     return tuple(source for source in recipe.sources if source.split == "train")
 
 
-def _tokenizer(recipe: Recipe, root: str, run_dir: Path, world: World) -> Tokenizer:
-    """The recipe's tokenizer, or one learnt from the training texts by the first rank."""
+def _tokenizer(recipe: Recipe, root: str, run_dir: Path, world: World, origin: Origin | None) -> Tokenizer:
+    """The origin's tokenizer, or the recipe's, or one learnt from the training texts by the first rank."""
+    if origin is not None:
+        return origin.bundle.tokenizer
     if recipe.tokenizer.path:
         return Tokenizer.load(Path(join(root, recipe.tokenizer.path)))
     kept = run_dir / TOKENIZER
