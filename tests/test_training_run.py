@@ -227,3 +227,28 @@ def test_tracking_names_what_is_missing(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setitem(__import__("sys").modules, "trackio", None)
     with pytest.raises(TrainingError, match="pip install trackio"):
         train(small_recipe("training.max_steps=2"), "", tmp_path / "model", track=True)
+
+
+def chat_recipe(*overrides: str) -> Any:
+    return small_recipe("model.n_encoder_layers=0", "tokenizer.vocab_size=300", *overrides, name="chat")
+
+
+def test_dialogues_of_ones_own_are_judged_by_their_loss(tmp_path: Path) -> None:
+    dialogues = [{"turns": [f"What is {i}?", f"It is {i}."]} for i in range(200)]
+    file = write_jsonl(tmp_path / "mine.jsonl", dialogues)
+    found = train(chat_recipe("training.max_steps=4"), str(file), tmp_path / "model")
+    assert found is not None
+    story = json.loads((found.folder / "training.json").read_text(encoding="utf-8"))
+    assert story["recipe"]["evaluation"]["metric"] == "loss"
+    assert [sorted(entry) for entry in story["dev_history"]] == [["loss", "perplexity", "step"]] * 2
+
+
+def test_a_few_dialogues_are_all_learnt_from_and_that_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = write_jsonl(tmp_path / "mine.jsonl", [{"turns": ["Who are you?", "I am Pip."]}] * 5)
+    found = train(chat_recipe("training.max_steps=4"), str(file), tmp_path / "model")
+    assert found is not None
+    assert "no example is left for dev" in caplog.text
+    assert "· dev" not in capfd.readouterr().err
+    assert json.loads((found.folder / "training.json").read_text(encoding="utf-8"))["dev_history"] == []

@@ -1,5 +1,6 @@
 """The judge of a model in training: loss on dev, and the task's metric by greedy or beam generation."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,8 @@ from tiny_transformer.training.objective import Objective
 from tiny_transformer.training.questions import question_sets, sampled
 from tiny_transformer.training.recipe import Recipe
 
+logger = logging.getLogger(__name__)
+
 _LOSS_TOKENS = 16_384  # positions of a batch when only the loss is wanted
 
 
@@ -38,6 +41,8 @@ class Judge:
         parts = [tokenised(s, self.root, self.tokenizer, self.config.max_length, split="dev") for s in sources]
         self._dev = Rows.of(sources, parts, self.tokenizer) if any(len(part) for part in parts) else None
         self.dev = question_sets(self.recipe, self.root, "dev")
+        if self._dev is None:
+            logger.warning("no example is left for dev: nothing is judged, and the last weights are taken")
 
     def quick(self, model: Transformer) -> dict[str, float]:
         """Loss on dev, and the metric on a sample of it, greedily."""

@@ -277,8 +277,9 @@ class Trainer:
                 else:
                     state.since_best += 1
             state.seconds += time.monotonic() - began
-            state.history.append({"step": state.step, **metrics})
-            self.reporter.evaluation({"step": state.step, "seconds": round(state.seconds, 3), **metrics})
+            if metrics:
+                state.history.append({"step": state.step, **metrics})
+                self.reporter.evaluation({"step": state.step, "seconds": round(state.seconds, 3), **metrics})
             stop = 0 < self.settings.patience <= state.since_best
         (stopped,) = self.world.from_first([float(stop)])
         self._open_window()

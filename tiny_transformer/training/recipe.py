@@ -12,6 +12,7 @@ from tiny_transformer.config import TASKS, JsonConfig, ModelConfig, defaults_of,
 from tiny_transformer.errors import ConfigError
 from tiny_transformer.training.files import HUB
 from tiny_transformer.training.settings import (
+    ANSWERED,
     FORMATS,
     GENERATED,
     PAIRS,
@@ -64,10 +65,16 @@ class Recipe:
     def with_data(self, source: Source) -> "Recipe":
         """The same recipe over one source of the user's; phases that mix other sources make no sense then.
 
-        What was added with --also stays, and leaves out of training what the new source leaves out.
+        What was added with --also stays, and leaves out of training what the new source leaves out. Where a question
+        has no one right answer, as in a dialogue, the best weights are those with the lowest loss.
         """
         added = (replace(s, format=source.format, held_out=source.held_out) for s in self.sources if not s.judged)
-        return replace(self, sources=(source, *added), phases=(replace(self.phases[0], share=1.0, repeat={}),))
+        return replace(
+            self,
+            sources=(source, *added),
+            phases=(replace(self.phases[0], share=1.0, repeat={}),),
+            evaluation=self.evaluation if source.format in ANSWERED else replace(self.evaluation, metric="loss"),
+        )
 
 
 def recipe_names() -> list[str]:

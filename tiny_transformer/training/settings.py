@@ -8,6 +8,7 @@ from tiny_transformer.config import JsonConfig, one_of, require
 
 GENERATED = "reversed-words"  # the one format that needs no file
 PAIRS = ("pairs", GENERATED)  # formats of a source and a target
+ANSWERED = (*PAIRS, "intents")  # formats in which a question has one right answer
 FORMATS = ("pairs", "dialogues", "intents", "stories", "text", GENERATED)
 SPLITS = ("train", "dev", "test")
 UNLIMITED = 0
