@@ -130,7 +130,7 @@ def _training(bundle: Bundle, facts: TrainingFacts) -> str:
         return ""
     about = f"Recipe `{facts.recipe}`: {facts.run}." if facts.run else f"Recipe `{facts.recipe}`."
     if facts.started_from:
-        about += f" It went on from the weights of `{facts.started_from}`; the data of both is listed."
+        about += f" {facts.started_from}"
     rows = [
         (f"[{s.name}]({s.url})" if s.url else s.name, f"`{s.path}`", s.licence or "not stated", s.attribution)
         for s in facts.sources

@@ -47,7 +47,7 @@ class TrainingFacts:
     """Everything a card wants to know; empty where the file does not say."""
 
     recipe: str = ""
-    started_from: str = ""  # the model whose weights were the first; its data is among the sources
+    started_from: str = ""  # the model whose weights were the first, and how far its data is known
     languages: tuple[str, ...] = ()
     licence: str = ""
     sources: tuple[DataSource, ...] = ()
@@ -75,15 +75,25 @@ def _facts(values: Mapping[str, Any]) -> TrainingFacts:
     beams = int(results.get("num_beams", 1))
     return TrainingFacts(
         recipe=str(recipe.get("name", "")),
-        started_from=str(earlier.get("name", "")),
+        started_from=_started_from(earlier),
         languages=tuple(str(language) for language in recipe.get("languages", ())),
-        licence=str(recipe.get("licence", "")),
+        # One licence for the text of both trainings, or none that a card could name.
+        licence=str(recipe.get("licence", ""))
+        if earlier.get("licence", recipe.get("licence")) == recipe.get("licence")
+        else "",
         # Twice the same source, once in each training, is one to thank.
         sources=tuple(dict.fromkeys(_source(source) for source in (*sources, *earlier.get("sources", ())))),
         figures=tuple(_figures(results)),
         decoding=f"beam search with {beams} beams" if beams > 1 else "greedy decoding",
         run=_run(values),
     )
+
+
+def _started_from(earlier: Mapping[str, Any]) -> str:
+    if not earlier:
+        return ""
+    known = "the data of both is listed" if earlier.get("sources") else "what that model learnt from is not known"
+    return f"It went on from the weights of `{earlier.get('name', '?')}`; {known}."
 
 
 def _source(values: Mapping[str, Any]) -> DataSource:

@@ -12,10 +12,10 @@ from training_fixtures import small_recipe, write_jsonl, write_pairs
 
 from export.training_facts import training_facts
 from tiny_transformer.bundle import TRAINING, WEIGHTS, Bundle
-from tiny_transformer.errors import ConfigError, ParityError
+from tiny_transformer.errors import BundleError, ConfigError, ParityError, TrainingError
 from tiny_transformer.parity.report import write_report
 from tiny_transformer.training.checkpoint import LAST, load_checkpoint
-from tiny_transformer.training.origin import Origin
+from tiny_transformer.training.origin import Origin, check_changes
 from tiny_transformer.training.recipe import load_recipe
 from tiny_transformer.training.run import train
 
@@ -66,7 +66,7 @@ def test_other_text_is_learnt_with_the_old_vocabulary(base: Path, tmp_path: Path
     assert [source.name for source in training_facts(found).sources] == ["mine.tsv", "words"]
     # And once more: the first data is not forgotten.
     second = Origin.open(str(found.folder))
-    assert [source["name"] for source in second.told()["sources"]] == ["mine.tsv", "words"]
+    assert [source["name"] for source in second.told["sources"]] == ["mine.tsv", "words"]
 
 
 def test_a_run_that_is_resumed_still_knows_its_origin(base: Path, tmp_path: Path) -> None:
@@ -85,7 +85,9 @@ def test_what_does_not_fit_is_refused(base: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"words was trained to translate, recipe chat is to chat; match them"):
         origin.fit(load_recipe("chat"))
     with pytest.raises(ConfigError, match=r"model\.d_ff cannot be changed.*leave it out"):
-        origin.fit(small_recipe(), ["model.dropout=0.2", "model.d_ff=64"])
+        check_changes(["model.dropout=0.2", "model.d_ff=64"])
+    with pytest.raises(ConfigError, match="has no name"):
+        Origin.open("")
     write_report(origin.bundle, stand_in_report(origin.bundle))
     try:
         Origin.open(str(base))
@@ -99,6 +101,68 @@ def test_what_does_not_fit_is_refused(base: Path, tmp_path: Path) -> None:
             Origin.open(str(copy))
     finally:
         (base / "parity.json").unlink()
+
+
+def copy_of(base: Path, folder: Path, **changed: bytes) -> Path:
+    folder.mkdir()
+    for file in base.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    for name, content in changed.items():
+        (folder / f"{name}.json").write_bytes(content)
+    return folder
+
+
+def test_a_run_is_resumed_only_from_what_it_was_started_from(base: Path, tmp_path: Path) -> None:
+    weights = bytearray((base / WEIGHTS).read_bytes())
+    weights[-2] ^= 1
+    (copy_of(base, tmp_path / "other") / WEIGHTS).write_bytes(bytes(weights))
+    first, other = Origin.open(str(base)), Origin.open(str(tmp_path / "other"))
+    out, run_dir = tmp_path / "more", tmp_path / "run"
+    train(first.fit(small_recipe("training.max_steps=2")), "", out, run_dir=run_dir, origin=first)
+    recipe = first.fit(small_recipe("training.max_steps=4"))
+    for wrong, name in ((other, "other"), (None, "nothing")):
+        with pytest.raises(TrainingError, match=f"started from words, not from {name}; resume it as it was"):
+            train(recipe, "", out, run_dir=run_dir, resume=True, overwrite=True, origin=wrong)
+
+
+@pytest.mark.parametrize(
+    "content", [b"{not json", b"[]", b'{"recipe": null}', b'{"recipe": {"sources": 7}}', b"\xff\xfe"]
+)
+def test_a_story_that_training_never_wrote_is_refused_in_a_sentence(base: Path, tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(BundleError, match=r"training\.json is not what training writes"):
+        Origin.open(str(copy_of(base, tmp_path / "odd", training=content)))
+
+
+def test_what_is_not_known_of_the_first_training_is_said(
+    base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = copy_of(base, tmp_path / "silent")
+    (folder / TRAINING).unlink()
+    monkeypatch.chdir(folder)
+    origin = Origin.open(".")
+    assert "learnt from is not known" in caplog.text
+    assert origin.told["name"] == "silent"
+    found = train(origin.fit(small_recipe("training.max_steps=1")), "", tmp_path / "more", origin=origin)
+    assert found is not None
+    assert "`silent`; what that model learnt from is not known" in training_facts(found).started_from
+
+
+def test_a_licence_is_told_only_if_it_is_that_of_both_trainings(base: Path, tmp_path: Path) -> None:
+    story = json.loads((base / TRAINING).read_text(encoding="utf-8"))
+    for licence, told in ((story["recipe"]["licence"], story["recipe"]["licence"]), ("cc-by-nc-4.0", "")):
+        story["recipe"]["licence"] = licence
+        name = licence or "none"
+        origin = Origin.open(str(copy_of(base, tmp_path / f"from-{name}", training=json.dumps(story).encode())))
+        recipe = origin.fit(small_recipe("training.max_steps=1"))
+        found = train(recipe, "", tmp_path / name, origin=origin)
+        assert found is not None
+        assert training_facts(found).licence == told
+    assert recipe.with_data(recipe.sources[0]).licence == "", "of the user's own text no licence is known"
+
+
+def test_another_pair_of_languages_is_not_taken_over_in_silence(base: Path, caplog: pytest.LogCaptureFixture) -> None:
+    Origin.open(str(base)).fit(small_recipe('languages=["fr", "en"]'))
+    assert "will be said to know fr, en" in caplog.text
 
 
 def test_on_the_command_line(base: Path, tmp_path: Path, run_cli: Callable[..., Any]) -> None:

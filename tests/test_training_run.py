@@ -252,3 +252,22 @@ def test_a_few_dialogues_are_all_learnt_from_and_that_is_said(
     assert "no example is left for dev" in caplog.text
     assert "· dev" not in capfd.readouterr().err
     assert json.loads((found.folder / "training.json").read_text(encoding="utf-8"))["dev_history"] == []
+
+
+def test_more_files_of_ones_own_are_read_like_the_first_and_credited_to_nobody_else(tmp_path: Path) -> None:
+    files = [
+        write_jsonl(tmp_path / f"{name}.jsonl", [{"turns": [f"{name} {i}?", f"{i}."]} for i in range(60)])
+        for name in ("mine", "more")
+    ]
+    recipe = small_recipe(
+        "model.n_encoder_layers=0",
+        "tokenizer.vocab_size=300",
+        "training.max_steps=2",
+        name="chat",
+        also=[str(files[1])],
+    )
+    found = train(recipe, str(files[0]), tmp_path / "model")
+    assert found is not None
+    sources = json.loads((found.folder / "training.json").read_text(encoding="utf-8"))["recipe"]["sources"]
+    assert [source["name"] for source in sources] == ["mine.jsonl", "more"]
+    assert {source["licence"] + source["attribution"] + source["before"] for source in sources} == {""}

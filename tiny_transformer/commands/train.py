@@ -113,7 +113,7 @@ def _run_seeds(options: argparse.Namespace) -> None:
     for flag, given in (("--also", options.also), ("--set", values)):
         arguments += [word for value in given for word in (flag, value)]
     arguments += ["--device", options.device] if options.device else []
-    arguments += ["--start-from", options.start_from] if options.start_from else []
+    arguments += ["--start-from", options.start_from] if options.start_from is not None else []
     arguments += ["--track"] if options.track else []
     runs = SeedRuns(
         tuple(options.seeds), options.out, tuple(arguments), options.at_once, options.resume, options.overwrite
@@ -129,15 +129,15 @@ def _run_seeds(options: argparse.Namespace) -> None:
 
 def _recipe(options: argparse.Namespace) -> "tuple[Recipe, Origin | None]":
     """The recipe with its changes, fitted to the model that it starts from, if any."""
-    from tiny_transformer.training.origin import Origin
+    from tiny_transformer.training.origin import Origin, check_changes
     from tiny_transformer.training.recipe import load_recipe
 
     values = _values(options)
-    recipe = load_recipe(options.recipe, values, options.also)
     if options.start_from is None:
-        return recipe, None
+        return load_recipe(options.recipe, values, options.also), None
+    check_changes(values)
     origin = Origin.open(options.start_from)
-    return origin.fit(recipe, values), origin
+    return origin.fit(load_recipe(options.recipe, values, options.also)), origin
 
 
 def _values(options: argparse.Namespace) -> list[str]:

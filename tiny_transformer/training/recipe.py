@@ -65,12 +65,17 @@ class Recipe:
     def with_data(self, source: Source) -> "Recipe":
         """The same recipe over one source of the user's; phases that mix other sources make no sense then.
 
-        What was added with --also stays, and leaves out of training what the new source leaves out. Where a question
+        What was added with --also is read like it. Nobody knows under which licence that text is. Where a question
         has no one right answer, as in a dialogue, the best weights are those with the lowest loss.
         """
-        added = (replace(s, format=source.format, held_out=source.held_out) for s in self.sources if not s.judged)
+        added = (
+            replace(source, name=s.name, path=s.path, repeat=s.repeat, judged=False)
+            for s in self.sources
+            if not s.judged
+        )
         return replace(
             self,
+            licence="",
             sources=(source, *added),
             phases=(replace(self.phases[0], share=1.0, repeat={}),),
             evaluation=self.evaluation if source.format in ANSWERED else replace(self.evaluation, metric="loss"),

@@ -23,7 +23,7 @@ from tiny_transformer.training.files import HUB, exists, join
 from tiny_transformer.training.finish import Finished, write_model
 from tiny_transformer.training.judge import Judge
 from tiny_transformer.training.loop import Trainer
-from tiny_transformer.training.origin import Origin
+from tiny_transformer.training.origin import Origin, check_same_origin
 from tiny_transformer.training.progress import Reporter
 from tiny_transformer.training.recipe import Recipe
 from tiny_transformer.training.settings import Source
@@ -53,6 +53,8 @@ def train(
     run_dir = run_dir or out.parent / "runs" / out.name
     with joined_world(device) as world:
         _prepare_run(run_dir, world, resume=resume, overwrite=overwrite)
+        if has_checkpoint(run_dir / LAST):
+            check_same_origin(load_checkpoint(run_dir / LAST)[0], origin)
         tokenizer = _tokenizer(recipe, root, run_dir, world, origin)
         config = recipe.model.with_changes(vocab_size=tokenizer.vocab_size)
         training_data = TrainingData(_train_sources(recipe), root, tokenizer, config.max_length)
@@ -92,7 +94,7 @@ def _run(
     state, tensors = RunState(recipe=recipe.to_dict()), None
     if origin is not None:
         origin.give_weights(model)
-        state.started_from = origin.told()
+        state.started_from = origin.told
     if has_checkpoint(run_dir / LAST):
         state, tensors = load_checkpoint(run_dir / LAST)
         check_same_recipe(state, recipe.to_dict())
