@@ -73,14 +73,12 @@ def _facts(values: Mapping[str, Any]) -> TrainingFacts:
     sources = [source for source in recipe.get("sources", ()) if source.get("split") == "train"]
     results = values.get("results", {})
     beams = int(results.get("num_beams", 1))
+    licence = str(recipe.get("licence", ""))
     return TrainingFacts(
         recipe=str(recipe.get("name", "")),
         started_from=_started_from(earlier),
         languages=tuple(str(language) for language in recipe.get("languages", ())),
-        # One licence for the text of both trainings, or none that a card could name.
-        licence=str(recipe.get("licence", ""))
-        if earlier.get("licence", recipe.get("licence")) == recipe.get("licence")
-        else "",
+        licence=licence if not earlier or earlier.get("licence") == licence else "",  # one for both trainings, or none
         # Twice the same source, once in each training, is one to thank.
         sources=tuple(dict.fromkeys(_source(source) for source in (*sources, *earlier.get("sources", ())))),
         figures=tuple(_figures(results)),
