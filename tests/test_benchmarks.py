@@ -1,6 +1,7 @@
 """The contest itself: fair turns, right ratios, and figures in the README that come from the kept results."""
 
 import json
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,10 +10,12 @@ from conftest import ARCHITECTURES, ROOT, tiny_config
 from export_fixtures import ENCODER_DECODERS, Exported
 
 from benchmarks import contest as contests
+from benchmarks import machine
 from benchmarks.chart import draw
-from benchmarks.contest import Task, contest
+from benchmarks.contest import RESULTS, Task, contest
 from benchmarks.contestants import ENTRIES
 from benchmarks.gpu import NEAR, shortfall
+from benchmarks.machine import bandwidth
 from benchmarks.models import copies
 from benchmarks.shapes import SHAPES
 from benchmarks.speed import disk
@@ -20,8 +23,6 @@ from benchmarks.summary import agreement, ratio, ratios, summed_up
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.commands.init import random_bundle
 from tiny_transformer.training.recipe import load_recipe
-
-RESULTS = ROOT / "benchmarks" / "results"
 
 
 def test_a_ratio_compares_the_same_round() -> None:
@@ -117,7 +118,7 @@ def test_the_readme_shows_the_kept_results() -> None:
     found = json.loads((RESULTS / "speed-cpu.json").read_text(encoding="utf-8"))
     many = json.loads((RESULTS / "many-texts-cpu.json").read_text(encoding="utf-8"))
     on_gpu = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(RESULTS.glob("speed-cuda*.json"))]
-    assert [found["precision"] for found in on_gpu] == ["bfloat16", "float32"]
+    assert [one["precision"] for one in on_gpu] == ["bfloat16", "float32"]
     for language in ("README.md", "README.zh-CN.md"):
         text = (ROOT / language).read_text(encoding="utf-8")
         assert "benchmarks/results/speed.png" in text
@@ -126,9 +127,15 @@ def test_the_readme_shows_the_kept_results() -> None:
                 assert shown(line) in text, (one["shape"], line)
         for beams in many["beams"].values():
             assert all(shown(line) in text for line in beams["ratios"].values())
-        for line in (line for found in on_gpu for line in found["rows"].values()):
+        for line in (line for one in on_gpu for line in one["rows"].values()):
             assert line["equal"]
             assert shown(line["ratio"]) in text
+
+
+def test_cores_that_read_side_by_side_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_read", lambda part: time.sleep(0.05 * part.nbytes / 4_000_000))
+    one, two = bandwidth(4_000_000, 1), bandwidth(4_000_000, 2)
+    assert 1.5 < two / one < 2.5
 
 
 def test_the_papers_table_is_that_of_the_kept_runs() -> None:

@@ -195,6 +195,8 @@ def test_the_package_is_light_and_knows_its_names() -> None:
     done = run_python(code)
     assert done.out.split() == ["False", "False", "load"], done.err
     assert all(getattr(tt, name) is not None for name in tt.__all__)
+    done = run_python("import sys, tiny_transformer.text_model; print('numpy.random' in sys.modules)")
+    assert done.out.split() == ["False"], "only those who draw tokens load what they draw with"
 
 
 class EchoBundle(Bundle):

@@ -53,13 +53,17 @@ def save_checkpoint(folder: Path, state: RunState, tensors: Mapping[str, Tensor]
 
 def load_checkpoint(folder: Path) -> tuple[RunState, dict[str, Tensor]]:
     """Read a checkpoint back."""
-    try:
-        values = json.loads((folder / _STATE).read_text(encoding="utf-8"))
-        state = RunState(**values)
-    except (OSError, ValueError, TypeError) as error:
-        raise TrainingError(f"{folder} is not a checkpoint ({error}); remove it or restore it.") from None
+    state = load_state(folder)
     tensors = {name: torch.from_numpy(array.copy()) for name, array in read_weights(folder / _TENSORS).items()}
     return state, tensors
+
+
+def load_state(folder: Path) -> RunState:
+    """Where the run of a checkpoint stands, without its tensors."""
+    try:
+        return RunState(**json.loads((folder / _STATE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise TrainingError(f"{folder} is not a checkpoint ({error}); remove it or restore it.") from None
 
 
 def has_checkpoint(folder: Path) -> bool:

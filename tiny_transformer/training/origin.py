@@ -58,9 +58,9 @@ class Origin:
             )
         languages = (*generation.source_languages, generation.target_language)
         if recipe.task == "translate" and recipe.languages and languages != recipe.languages:
+            known, said = ", ".join(languages), ", ".join(recipe.languages)
             logger.warning(
-                "%s knows %s, and will be said to know %s: what recipe %s says",
-                *(folder, ", ".join(languages), ", ".join(recipe.languages), recipe.name),
+                "%s knows %s, and will be said to know %s: what recipe %s says", folder, known, said, recipe.name
             )
         return replace(
             recipe,

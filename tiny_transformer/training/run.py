@@ -15,7 +15,14 @@ from tiny_transformer.errors import ConfigError, TrainingError
 from tiny_transformer.model import build_model, count_parameters
 from tiny_transformer.model.transformer import Transformer
 from tiny_transformer.tokenizer import Tokenizer
-from tiny_transformer.training.checkpoint import LAST, RunState, check_same_recipe, has_checkpoint, load_checkpoint
+from tiny_transformer.training.checkpoint import (
+    LAST,
+    RunState,
+    check_same_recipe,
+    has_checkpoint,
+    load_checkpoint,
+    load_state,
+)
 from tiny_transformer.training.distributed import World, joined_world
 from tiny_transformer.training.epoch import TrainingData
 from tiny_transformer.training.examples import texts_of
@@ -54,7 +61,7 @@ def train(
     with joined_world(device) as world:
         _prepare_run(run_dir, world, resume=resume, overwrite=overwrite)
         if has_checkpoint(run_dir / LAST):
-            check_same_origin(load_checkpoint(run_dir / LAST)[0], origin)
+            check_same_origin(load_state(run_dir / LAST), origin)
         tokenizer = _tokenizer(recipe, root, run_dir, world, origin)
         config = recipe.model.with_changes(vocab_size=tokenizer.vocab_size)
         training_data = TrainingData(_train_sources(recipe), root, tokenizer, config.max_length)
