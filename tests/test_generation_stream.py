@@ -157,16 +157,16 @@ def test_logprobs_are_the_models_own_whatever_the_options() -> None:
     assert all(np.isnan(quick[0].logprobs))
 
 
-def test_repetition_penalty_counts_prefix_and_new_tokens_but_never_the_end() -> None:
+@pytest.mark.parametrize("before", [[], [3, EOS], [3, EOS, 5, EOS]])
+def test_repetition_penalty_counts_the_begun_text_and_nothing_before_its_last_end(before: list[int]) -> None:
     penalty = 1.8
     for seed in range(10):
         backend = FakeBackend(seed=seed, encoder=False)
-        prefix = [3, EOS, 4]
-        found = generate(backend, [prefix], None, repetition_penalty=penalty, max_new_tokens=10)[0]
-        tokens = list(prefix)
+        found = generate(backend, [[*before, 4, 6]], None, repetition_penalty=penalty, max_new_tokens=10)[0]
+        tokens = [*before, 4, 6]
         for token in found.tokens:
             logits = backend.row_logits(tokens, None).astype(np.float64)
-            for seen in set(tokens) - {EOS}:
+            for seen in set(tokens[len(before) :]):
                 logits[seen] = logits[seen] / penalty if logits[seen] > 0 else logits[seen] * penalty
             assert token.id == logits.argmax()
             tokens.append(token.id)

@@ -45,7 +45,9 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--temperature", type=float, metavar="X", help="0 is greedy (default); above, tokens are drawn")
     parser.add_argument("--top-k", type=int, metavar="N", help="draw among the N likeliest tokens")
     parser.add_argument("--top-p", type=float, metavar="X", help="draw among the likeliest that reach probability X")
-    parser.add_argument("--repetition-penalty", type=float, metavar="X", help="above 1 weakens tokens already used")
+    parser.add_argument(
+        "--repetition-penalty", type=float, metavar="X", help="above 1 weakens tokens that the text has already"
+    )
     parser.add_argument("--num-beams", type=int, metavar="N", help="beam search with N hypotheses")
     parser.add_argument("--length-penalty", type=float, metavar="X", help="of the beam: above 1 favours longer texts")
     parser.add_argument("--seed", type=int, metavar="N", help="of the drawing; the same seed gives the same text")

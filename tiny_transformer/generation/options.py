@@ -21,7 +21,7 @@ class GenerationOptions:
     temperature: float = 0.0  # 0 = greedy; above, logits are divided by it and a token is drawn
     top_k: int = 0  # draw among the k likeliest tokens (and those tied with the last); 0 = all
     top_p: float = 1.0  # draw among the likeliest tokens that together reach this probability
-    repetition_penalty: float = 1.0  # CTRL's: weakens every token the decoder has read or written, but the end
+    repetition_penalty: float = 1.0  # CTRL's: weakens every token that the text being written has already
     num_beams: int = 1
     length_penalty: float = 1.0  # beam score = sum of log-probabilities / length ** penalty
     n_best: int = 1  # how many of the beam's results to return

@@ -43,16 +43,20 @@ def greedy(logits: np.ndarray) -> list[int]:
 
 
 def seen_tokens(rows: Sequence[Sequence[int]], vocab_size: int, eos_id: int) -> np.ndarray:
-    """Which tokens each row of ids holds, R V: what the repetition penalty weakens.
+    """Which tokens the text being written holds in each row of ids, R V: what the repetition penalty weakens.
 
-    Prefix and new tokens count, the source doesn't. The end token never counts: a dialogue is full
-    of ends, and a model that may not repeat them cannot stop.
+    The start that it was given counts; what stands before the last end token doesn't, nor does the source. In a
+    dialogue that is what was said before: a reply may take up its words, and has to, to keep to the point.
     """
     seen = np.zeros((len(rows), vocab_size), dtype=bool)
     for row, ids in zip(seen, rows, strict=True):
-        row[list(ids)] = True
-    seen[:, eos_id] = False
+        row[list(_after_last(eos_id, ids))] = True
     return seen
+
+
+def _after_last(end: int, ids: Sequence[int]) -> Sequence[int]:
+    places = [place for place, token in enumerate(ids) if token == end]
+    return ids[places[-1] + 1 :] if places else ids
 
 
 def penalize_repetition(logits: np.ndarray, seen: np.ndarray, penalty: float) -> np.ndarray:

@@ -79,7 +79,10 @@ STRINGS: dict[str, tuple[str, str]] = {
         "只在合计达到此概率的最可能词元中采样。",
     ),
     "repetition_penalty": ("Repetition penalty", "重复惩罚"),
-    "repetition_penalty_info": ("Above 1 weakens tokens already used.", "大于 1 会削弱已出现的词元。"),
+    "repetition_penalty_info": (
+        "Above 1 weakens tokens that the answer has already.",
+        "大于 1 会削弱回答中已出现的词元。",
+    ),
     "num_beams": ("Beams", "束宽"),
     "num_beams_info": (
         "Follow several candidates and keep the best; the text then comes at once.",
