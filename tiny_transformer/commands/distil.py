@@ -1,10 +1,17 @@
-"""`distil`: let a larger translator write the targets a smaller one learns from."""
+"""`distil`: let a larger translator write the targets a smaller one learns from.
+
+It can also bring phrasings of small talk from another language.
+"""
 
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tiny_transformer.commands.generate import add_backend_arguments, add_decoding_arguments, decoding_options
+
+if TYPE_CHECKING:
+    from tiny_transformer.training.borrowing import Borrowing
 
 EXAMPLE = "python -m tiny_transformer distil teacher --data train.tsv --out distilled.tsv --exclude test.tsv"
 
@@ -12,10 +19,19 @@ EXAMPLE = "python -m tiny_transformer distil teacher --data train.tsv --out dist
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The teacher, its sources, what it must not say, and how it decodes."""
     parser.add_argument("bundle", metavar="TEACHER", help="the larger model's folder")
-    parser.add_argument("--data", nargs="+", required=True, metavar="PATH", help="pairs, or a .txt file of sources")
+    parser.add_argument(
+        "--data", nargs="+", required=True, metavar="PATH", help="pairs, intents, or a .txt file of sources"
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="source TAB target, for train --also")
     parser.add_argument(
         "--exclude", nargs="+", default=[], metavar="PATH", help="pairs of dev and test: none of their targets is used"
+    )
+    parser.add_argument(
+        "--for",
+        nargs=2,
+        dest="recipe",
+        metavar=("RECIPE", "DATA"),
+        help="intents: phrasings for the small talk of this recipe, from --data in another language",
     )
     parser.add_argument("--n-best", type=int, metavar="N", help="with --num-beams: so many targets a source")
     parser.add_argument("--batch-rows", type=int, default=512, metavar="N", help="hypotheses worked on at once")
@@ -28,18 +44,31 @@ def run(options: argparse.Namespace) -> None:
     """Generate and write; started again after a kill, the same command goes on."""
     from tiny_transformer.generation import GenerationOptions
     from tiny_transformer.text_model import load
-    from tiny_transformer.training.distil import Distillation, distil, read_forbidden, read_sources
+    from tiny_transformer.training.distil import Distillation, distil, read_forbidden, read_sources, tab_separated
 
     teacher = load(options.bundle, options.backend, options.device, options.threads)
     decoding = GenerationOptions.from_keywords(
         {**decoding_options(options), "logprobs": False}, teacher.bundle.generation
     )
-    work = Distillation(
-        teacher, read_sources(options.data), decoding, read_forbidden(options.exclude), options.batch_rows
-    )
-    pairs = distil(work, options.out, overwrite=options.overwrite)
+    borrowing = _borrowing(options)
+    if borrowing is None:
+        sources, lines, what = read_sources(options.data), tab_separated, "pairs"
+    else:
+        sources, lines, what = borrowing.sources, borrowing.lines, "intents with new phrasings"
+    work = Distillation(teacher, sources, decoding, read_forbidden(options.exclude), options.batch_rows)
+    written = distil(work, options.out, overwrite=options.overwrite, lines=lines)
     print(
-        f"wrote {pairs:,} pairs from {len(work.sources):,} sources to {options.out}; "
+        f"wrote {written:,} {what} from {len(work.sources):,} sources to {options.out}; "
         f"train on them with: python -m tiny_transformer train RECIPE --also {options.out}",
         file=sys.stderr,
     )
+
+
+def _borrowing(options: argparse.Namespace) -> "Borrowing | None":
+    from tiny_transformer.training.borrowing import Borrowing
+    from tiny_transformer.training.recipe import load_recipe
+
+    if options.recipe is None:
+        return None
+    recipe, root = options.recipe
+    return Borrowing.read(load_recipe(recipe), root, options.data)

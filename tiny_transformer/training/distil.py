@@ -5,7 +5,7 @@ What the teacher says is simpler and more regular than what people wrote, so a s
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from tiny_transformer.tokenizer import Tokenizer
 from tiny_transformer.training.files import DataFile, locate
 from tiny_transformer.training.records import Faults, read_records
 from tiny_transformer.training.sources import plain_words
+
+Said = tuple[str, str]  # a source, and what the teacher says to it
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,19 @@ class Distillation:
         }
 
 
-def distil(work: Distillation, out: Path, *, overwrite: bool = False) -> int:
-    """Write source TAB target for everything the teacher says; the number of pairs. A killed run goes on."""
+def tab_separated(said: Sequence[Said]) -> list[str]:
+    """The lines of a TSV file."""
+    return [f"{source}\t{target}" for source, target in said]
+
+
+def distil(
+    work: Distillation,
+    out: Path,
+    *,
+    overwrite: bool = False,
+    lines: Callable[[Sequence[Said]], list[str]] = tab_separated,
+) -> int:
+    """Write all that the teacher says, put into `lines`; how many there are. A killed run goes on."""
     if out.exists() and not overwrite:
         raise DataError(f"{out} is there already; add --overwrite to replace it.")
     partial = out.with_name(out.name + ".partial")
@@ -74,12 +87,13 @@ def distil(work: Distillation, out: Path, *, overwrite: bool = False) -> int:
                 file.write(json.dumps([i, targets], ensure_ascii=False) + "\n")
             file.flush()
             bar.update(len(places))
-    pairs = [(work.sources[i], target) for i in range(len(prompts)) for target in _kept(done[i], work.forbidden)]
-    if not pairs:
+    said = [(work.sources[i], target) for i in range(len(prompts)) for target in _kept(done[i], work.forbidden)]
+    written = lines(said)
+    if not written:
         raise DataError(f"The teacher gave no usable target for {len(prompts):,} sources; look at it with generate.")
-    atomic.write_file(out, "".join(f"{source}\t{target}\n" for source, target in pairs))
+    atomic.write_file(out, "".join(line + "\n" for line in written))
     partial.unlink()
-    return len(pairs)
+    return len(written)
 
 
 def read_sources(paths: Iterable[str]) -> tuple[str, ...]:
