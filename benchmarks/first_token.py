@@ -36,7 +36,7 @@ def first_token(python: str, backend: str) -> tuple[float, float]:
         assert program.stdout is not None
         assert program.stdout.readline() == "first\n"
         seconds = time.monotonic() - began
-        assert program.stdout.readline() == "How can I get to the station?\n"
+        assert program.stdout.readline() == "How do I get to the station?\n"
         return seconds, int(program.stdout.readline()) / 1024
 
 

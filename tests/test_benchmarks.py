@@ -138,6 +138,17 @@ def test_cores_that_read_side_by_side_count_together(monkeypatch: pytest.MonkeyP
     assert 1.5 < two / one < 2.5
 
 
+def test_training_is_as_fast_as_the_readme_says() -> None:
+    found = json.loads((RESULTS / "training-speed.json").read_text(encoding="utf-8"))
+    translate, gpt = found["shapes"]["translate"], found["shapes"]["gpt"]
+    assert translate["batch_tokens"] == load_recipe("translate").training.batch_tokens
+    for language in ("README.md", "README.zh-CN.md"):
+        text = (ROOT / language).read_text(encoding="utf-8")
+        for shape in (translate, gpt):
+            assert f"| {shape['tokens_per_second']:,} | {shape['busy_share']:.1%}".replace("%", " % |") in text
+        assert f"| {translate['tokens_per_second_with_r_drop']:,} | |" in text
+
+
 def test_the_papers_table_is_that_of_the_kept_runs() -> None:
     folder = RESULTS / "multi30k-en-de"
     found = json.loads((folder / "results.json").read_text(encoding="utf-8"))

@@ -9,6 +9,7 @@ from conftest import ROOT
 import tiny_transformer as tt
 from tiny_transformer.bundle import CARD, DECODER_INT8, DECODER_ONNX, EVALUATION, Bundle
 from tiny_transformer.parity import ParityReport, stored_report
+from tiny_transformer.training.recipe import load_recipe
 
 MODELS = ("translate", "chat")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -59,11 +60,22 @@ def test_the_readme_says_what_the_files_say(name: str):
     assert task in README
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_the_recipe_is_the_one_that_the_model_was_trained_by(name: str):
+    told = json.loads((folder_of(name) / "training.json").read_text(encoding="utf-8"))["recipe"]
+    recipe = load_recipe(name).to_dict()
+    added = told["sources"][len(recipe["sources"]) :]
+    assert {**told, "sources": told["sources"][: len(recipe["sources"])]} == recipe
+    for source in added:  # with --also
+        assert not source["judged"]
+        assert f"--also distilled/{source['path']} --set sources.{source['name']}.repeat={source['repeat']:g}" in README
+
+
 @pytest.mark.parametrize("backend", ["eager", "onnx", "onnx-int8"])
 def test_the_translator_reads_well(backend: str):
     model = tt.load(folder_of("translate"), backend=backend, device="cpu" if backend == "eager" else None)
     found = [result.text for result in model.generate_batch(["Wie komme ich zum Bahnhof?", "我喜欢你。"], num_beams=5)]
-    assert found == ["How can I get to the station?", "I like you."]
+    assert found == ["How do I get to the station?", "I like you."]
 
 
 def test_the_chat_model_greets_and_says_what_it_is():
