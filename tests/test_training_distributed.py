@@ -65,6 +65,7 @@ def test_two_processes_train_the_same_weights_as_one(tmp_path: Path, monkeypatch
     assert Bundle.open(tmp_path / "two")
     assert done.stderr.count("wrote ") == 1  # one process talks
     assert done.stderr.count("2 × cpu") == 1
+    assert "FutureWarning" not in done.stderr
 
 
 def test_a_lost_process_ends_the_run_with_a_sentence_and_the_run_resumes(

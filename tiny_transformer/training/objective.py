@@ -3,6 +3,9 @@
 Shapes: B batch, S source, T target, D model width, N predicted positions, V vocabulary.
 """
 
+from inspect import signature
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.fx.experimental import _config as shape_config
@@ -100,9 +103,16 @@ def build_objective(recipe: Recipe, model: Transformer, world: World) -> nn.Modu
     if settings.compile == "on" or (settings.compile == "auto" and on_gpu):
         compile_parts(model, objective)
     if world.size > 1:
-        ids = [world.device.index] if on_gpu else None
-        return nn.parallel.DistributedDataParallel(objective, device_ids=ids, broadcast_buffers=False)
+        return _on_many(objective, [world.device.index] if on_gpu else None)
     return objective
+
+
+def _on_many(objective: nn.Module, device_ids: list[int] | None) -> nn.Module:
+    parallel = nn.parallel.DistributedDataParallel
+    # The buffers are tables of positions, which never change: none is sent. torch 2.13 gave the option a new name.
+    names = ("forward_sync_buffers", "broadcast_buffers")
+    nothing_sent: dict[str, Any] = {next(name for name in names if name in signature(parallel).parameters): False}
+    return parallel(objective, device_ids=device_ids, **nothing_sent)
 
 
 def compile_parts(model: Transformer, objective: Objective) -> None:
