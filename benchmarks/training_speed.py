@@ -53,7 +53,8 @@ def main() -> None:
     parser.add_argument("--device", help="cpu or cuda (default: cuda where there is one)")
     parser.add_argument("--out", type=Path, default=RESULT, help="the JSON file to write")
     options = parser.parse_args()
-    result: dict[str, Any] = {"hardware": hardware(1), "versions": versions(), "shapes": {}}
+    after = {"warmup_seconds": options.warmup_seconds, "seconds": options.seconds}
+    result: dict[str, Any] = {"hardware": hardware(1), "versions": versions(), **after, "shapes": {}}
     for name in options.shapes:
         with tempfile.TemporaryDirectory() as folder:
             result["shapes"][name] = measure(name, options, Path(folder))

@@ -58,8 +58,8 @@ def test_min_new_tokens_leaves_the_rest_of_the_space() -> None:
 def test_a_beam_of_one_is_greedy(options: dict[str, Any]) -> None:
     for seed in range(10):
         backend = FakeBackend(seed=seed, encoder=seed % 2 == 0)
-        prefixes = [[BOS], [BOS, 4, 4]]
-        sources = [[3, EOS], [5, 6, EOS]] if seed % 2 == 0 else None
+        prefixes = [[BOS], [BOS, 4, 4], [BOS, 3, 5, EOS, 4]]
+        sources = [[3, EOS], [5, 6, EOS], [4, EOS]] if seed % 2 == 0 else None
         request = Request(prefixes, sources, GenerationOptions(max_new_tokens=10, **options), EOS, PAD)
         greedy = generate(backend, prefixes, sources, max_new_tokens=10, **options)
         assert [g.tokens for g in beam_search(backend, request)] == [g.tokens for g in greedy]

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from training_fixtures import write_jsonl
 
 import tiny_transformer as tt
@@ -48,9 +50,11 @@ def test_phrasings_go_to_the_intent_with_which_they_share_most():
 
 def test_an_intent_that_is_not_clearly_one_of_ours_adds_nothing():
     tie = borrowing([(["a", "b", "c"], "?")])
-    assert added(tie, {"a": "How old are you?", "b": "Who are you?", "c": "Are you there?"}) == {}
     stranger = borrowing([(["a"], "?")])
-    assert added(stranger, {"a": "Are you there?"}) == {}
+    with pytest.raises(DataError, match="none is a new phrasing"):
+        added(tie, {"a": "How old are you?", "b": "Who are you?", "c": "Are you there?"})
+    with pytest.raises(DataError, match="none is a new phrasing"):
+        added(stranger, {"a": "Are you there?"})
 
 
 def test_of_two_intents_for_one_of_ours_the_nearer_is_taken():
@@ -124,6 +128,44 @@ def test_what_is_held_out_is_what_the_recipe_holds_out(tmp_path: Path):
     assert work.sources == ("Wie alt?",)
 
 
+def test_what_other_sources_judge_by_is_held_out_too(tmp_path: Path):
+    path = Path(toy_recipe(tmp_path, "{}"))
+    more = "".join(
+        f'\n[[sources]]\nname = "{name}"\npath = "{name}.jsonl"\nformat = "intents"\n{what}\n'
+        for name, what in (("judge", 'split = "test"'), ("more", "held_out = { dev = 0.999 }"))
+    )
+    path.write_text(path.read_text(encoding="utf-8") + more, encoding="utf-8")
+    small_talk(tmp_path / "talk.jsonl", OWN)
+    small_talk(tmp_path / "judge.jsonl", [(["When were you born?"], AGE)])
+    small_talk(tmp_path / "more.jsonl", [(["Since when are you here?"], AGE)])
+    excluded = small_talk(tmp_path / "excluded.jsonl", [(["Were you born long ago?"], AGE)])
+    foreign = small_talk(tmp_path / "foreign.jsonl", [(["a", "b", "c", "d", "e"], "x")])
+    work = Borrowing.read(load_recipe(str(path)), str(tmp_path), [foreign], [excluded])
+    assert set(work.held_out) == {"When were you born?", "Since when are you here?", "Were you born long ago?"}
+    translations = {
+        "a": "How old are you?",
+        "b": "when were you born",
+        "c": "Since when are you here?",
+        "d": "Were you born long ago?",
+        "e": "How long have you existed?",
+    }
+    assert added(work, translations) == {AGE: [translations["e"]]}
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=7), min_size=1, max_size=12))
+def test_nearness_is_found_as_by_comparing_all(bags: list[list[str]]):
+    phrasing, *held_out = [" ".join(bag) for bag in bags]
+    work = borrowing([(["x", "y"], "?")], tuple(held_out))
+    words = set(phrasing.split())
+    near = any(10 * len(words & set(held.split())) >= 7 * len(words | set(held.split())) for held in held_out)
+    if near:
+        with pytest.raises(DataError, match="none is a new phrasing"):
+            added(work, {"x": "Are you hungry?", "y": phrasing})
+    else:
+        assert added(work, {"x": "Are you hungry?", "y": phrasing}) == {FOOD: [phrasing]}
+
+
 def test_the_command_writes_intents_that_train_takes_with_also(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
@@ -131,16 +173,21 @@ def test_the_command_writes_intents_that_train_takes_with_also(
     teacher = tt.load(ROOT / "checkpoints" / "translate", backend="onnx", threads=1)
     german = ["Wie alt bist du?", "Bist du alt?", "Wann bist du geboren?"]
     said = [result.text for result in teacher.generate_batch(german)]
-    toy_recipe(tmp_path, "{}")
+    toy_recipe(tmp_path, "{ dev = 0.0 }")
     small_talk(tmp_path / "talk.jsonl", [(said[:2], AGE)])
     small_talk(tmp_path / "german.jsonl", [(german, "Ich habe kein Alter.")])
     command = ["distil", str(teacher.bundle.folder), "--data", "german.jsonl", "--for", "toy.toml", "."]
     assert main([*command, "--out", "more/german.jsonl", "--backend", "onnx"]) == 0
-    assert "wrote 1 intents with new phrasings from 3 sources to more/german.jsonl" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "wrote 1 phrasings of 1 intents from 3 sources to more/german.jsonl" in told
+    assert "train toy.toml --also more/german.jsonl" in told
     recipe = load_recipe("toy.toml", also=["more/german.jsonl"])
     (example,) = read_examples(recipe.sources[1], "", "train")
     assert [message["content"] for message in example.messages] == [said[2], AGE]
-    assert recipe.of_split("dev") == ()
+    assert recipe.of_split("dev") == recipe.sources[:1]  # nothing is judged by what a machine wrote
+    small_talk(tmp_path / "judge.jsonl", [(said[2:], AGE)])
+    assert main([*command, "--out", "none.jsonl", "--backend", "onnx", "--exclude", "judge.jsonl"]) == 2
+    assert "none is a new phrasing" in capsys.readouterr().err
 
 
 def test_wrong_files_and_recipes_are_told(tmp_path: Path):
@@ -149,5 +196,5 @@ def test_wrong_files_and_recipes_are_told(tmp_path: Path):
     empty = small_talk(tmp_path / "empty.jsonl", [])
     with pytest.raises(DataError, match="holds no intents"):
         Borrowing.read(recipe, str(tmp_path), [empty])
-    with pytest.raises(ConfigError, match="learns no intents"):
+    with pytest.raises(ConfigError, match="The first source of recipe tiny teaches no intents"):
         Borrowing.read(load_recipe("tiny"), "", [])

@@ -44,7 +44,7 @@ def lines(path: Path) -> list[tuple[str, ...]]:
 
 
 def test_every_source_gets_what_the_teacher_says_alone(work: Distillation, tmp_path: Path) -> None:
-    assert distil(work, tmp_path / "d.tsv") == len(SOURCES)
+    assert len(distil(work, tmp_path / "d.tsv")) == len(SOURCES)
     alone = [(source, work.teacher.generate(source).text) for source in SOURCES]
     assert lines(tmp_path / "d.tsv") == alone
     assert [path.name for path in tmp_path.iterdir()] == ["d.tsv"]
@@ -77,7 +77,8 @@ def test_a_stopped_run_goes_on_and_asks_nothing_twice(
         distil(work, tmp_path / "d.tsv")
     partial = tmp_path / "d.tsv.partial"
     assert not (tmp_path / "d.tsv").exists()
-    partial.write_text(partial.read_text(encoding="utf-8") + '[0, ["cut sh', encoding="utf-8")
+    with partial.open("ab") as file:
+        file.write('[0, ["cut shé'.encode()[:-1])  # in the midst of a character
     with pytest.raises(DataError, match="begun with another teacher"):
         distil(replace(work, sources=SOURCES[1:]), tmp_path / "d.tsv")
     first = list(asked)
@@ -93,13 +94,13 @@ def test_no_target_of_dev_or_test_is_used(work: Distillation, tmp_path: Path) ->
     said = work.teacher.generate(SOURCES[4]).text
     write_pairs(tmp_path / "test.tsv", [("anything", said.upper().rstrip(".") + " !")])
     forbidden = read_forbidden([str(tmp_path / "test.tsv")])
-    assert distil(replace(work, forbidden=forbidden), tmp_path / "d.tsv") == len(SOURCES) - 1
+    assert len(distil(replace(work, forbidden=forbidden), tmp_path / "d.tsv")) == len(SOURCES) - 1
     assert SOURCES[4] not in {source for source, _ in lines(tmp_path / "d.tsv")}
 
 
 def test_what_the_teacher_cannot_read_or_finish_is_left_out(work: Distillation, tmp_path: Path) -> None:
     long = "Das ist gut und " * 60
-    assert distil(replace(work, sources=(*SOURCES, long)), tmp_path / "d.tsv") == len(SOURCES)
+    assert len(distil(replace(work, sources=(*SOURCES, long)), tmp_path / "d.tsv")) == len(SOURCES)
     cut = replace(work, options=GenerationOptions(max_new_tokens=2, logprobs=False))
     with pytest.raises(DataError, match="no usable target"):
         distil(cut, tmp_path / "e.tsv")
@@ -124,9 +125,16 @@ def test_the_command_writes_what_train_takes_with_also(
     pairs = [(source, f"target {i}") for i, source in enumerate(SOURCES)]
     write_pairs(tmp_path / "train.tsv", pairs)
     teacher = str(ROOT / "checkpoints" / "translate")
-    command = ["distil", teacher, "--data", "train.tsv", "--out", "more/de-en.distilled.tsv", "--backend", "onnx"]
-    assert main(command) == 0
+    command = ["distil", teacher, "--data", "train.tsv", "--backend", "onnx"]
+    assert main([*command, "--out", "more/de-en.distilled.tsv"]) == 0
     assert "wrote 6 pairs from 6 sources" in capsys.readouterr().err
+    said = lines(tmp_path / "more" / "de-en.distilled.tsv")[0][1]
+    write_pairs(tmp_path / "test.tsv", [("x", said)])
+    assert main([*command, "--out", "fewer.tsv", "--exclude", "test.tsv"]) == 0
+    assert "wrote 5 pairs from 6 sources" in capsys.readouterr().err
+    (tmp_path / "test.tsv").write_text("no pairs\n")
+    assert main([*command, "--out", "none.tsv", "--exclude", "test.tsv"]) == 2
+    assert "lines of test.tsv are malformed" in capsys.readouterr().err
     also = ["more/de-en.distilled.tsv"]
     recipe, root = with_user_data(load_recipe("translate", ["sources.de-en-distilled.repeat=2"], also), "train.tsv")
     own, added = recipe.sources

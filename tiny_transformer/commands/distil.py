@@ -20,18 +20,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The teacher, its sources, what it must not say, and how it decodes."""
     parser.add_argument("bundle", metavar="TEACHER", help="the larger model's folder")
     parser.add_argument(
-        "--data", nargs="+", required=True, metavar="PATH", help="pairs, intents, or a .txt file of sources"
+        "--data", nargs="+", required=True, metavar="PATH", help="pairs, or a .txt file of sources; with --for, intents"
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="source TAB target, for train --also")
     parser.add_argument(
-        "--exclude", nargs="+", default=[], metavar="PATH", help="pairs of dev and test: none of their targets is used"
+        "--out", type=Path, required=True, metavar="FILE", help="source TAB target, or intents; for train --also"
+    )
+    parser.add_argument(
+        "--exclude",
+        nargs="+",
+        default=[],
+        metavar="PATH",
+        help="pairs of dev and test, none of whose targets is used; with --for, more intents to judge by",
     )
     parser.add_argument(
         "--for",
         nargs=2,
         dest="recipe",
         metavar=("RECIPE", "DATA"),
-        help="intents: phrasings for the small talk of this recipe, from --data in another language",
+        help="phrasings for the small talk of this recipe in its data folder, from --data in another language",
     )
     parser.add_argument("--n-best", type=int, metavar="N", help="with --num-beams: so many targets a source")
     parser.add_argument("--batch-rows", type=int, default=512, metavar="N", help="hypotheses worked on at once")
@@ -44,31 +50,34 @@ def run(options: argparse.Namespace) -> None:
     """Generate and write; started again after a kill, the same command goes on."""
     from tiny_transformer.generation import GenerationOptions
     from tiny_transformer.text_model import load
+    from tiny_transformer.training.borrowing import count_phrasings
     from tiny_transformer.training.distil import Distillation, distil, read_forbidden, read_sources, tab_separated
 
     teacher = load(options.bundle, options.backend, options.device, options.threads)
     decoding = GenerationOptions.from_keywords(
         {**decoding_options(options), "logprobs": False}, teacher.bundle.generation
     )
-    borrowing = _borrowing(options)
-    if borrowing is None:
-        sources, lines, what = read_sources(options.data), tab_separated, "pairs"
+    if options.recipe is None:
+        sources, lines, forbidden = read_sources(options.data), tab_separated, read_forbidden(options.exclude)
     else:
-        sources, lines, what = borrowing.sources, borrowing.lines, "intents with new phrasings"
-    work = Distillation(teacher, sources, decoding, read_forbidden(options.exclude), options.batch_rows)
+        borrowing = _borrowing(options)
+        sources, lines, forbidden = borrowing.sources, borrowing.lines, frozenset[str]()
+    work = Distillation(teacher, sources, decoding, forbidden, options.batch_rows)
     written = distil(work, options.out, overwrite=options.overwrite, lines=lines)
+    if options.recipe is None:
+        recipe, what = "RECIPE", f"{len(written):,} pairs"
+    else:
+        recipe, what = options.recipe[0], f"{count_phrasings(written):,} phrasings of {len(written):,} intents"
     print(
-        f"wrote {written:,} {what} from {len(work.sources):,} sources to {options.out}; "
-        f"train on them with: python -m tiny_transformer train RECIPE --also {options.out}",
+        f"wrote {what} from {len(work.sources):,} sources to {options.out}; "
+        f"train on them with: python -m tiny_transformer train {recipe} --also {options.out}",
         file=sys.stderr,
     )
 
 
-def _borrowing(options: argparse.Namespace) -> "Borrowing | None":
+def _borrowing(options: argparse.Namespace) -> "Borrowing":
     from tiny_transformer.training.borrowing import Borrowing
     from tiny_transformer.training.recipe import load_recipe
 
-    if options.recipe is None:
-        return None
     recipe, root = options.recipe
-    return Borrowing.read(load_recipe(recipe), root, options.data)
+    return Borrowing.read(load_recipe(recipe), root, options.data, options.exclude)

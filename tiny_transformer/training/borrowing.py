@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil
 from typing import Any
 
 from tiny_transformer.errors import ConfigError, DataError
@@ -16,6 +17,7 @@ from tiny_transformer.training.settings import Source
 from tiny_transformer.training.sources import plain_words, source_files, split_of
 
 _NEAR = 0.7  # of all words in two phrasings are in both: too like one that is held out
+_ALSO = "train --also reads files like a recipe's first source"
 
 
 @dataclass(frozen=True)
@@ -27,15 +29,23 @@ class Borrowing:
     foreign: tuple[Intent, ...]
 
     @classmethod
-    def read(cls, recipe: Recipe, root: str, paths: Iterable[str]) -> "Borrowing":
-        """For the small talk of a recipe, from files of the same form in another language."""
-        source = next((s for s in recipe.of_split("train") if s.format == "intents"), None)
-        if source is None:
-            raise ConfigError(f"Recipe {recipe.name} learns no intents; name one that does, such as chat.")
-        ours = list(_intents(source_files(source, root), source.path))
-        own = tuple(([q for q in questions if _is_trained_on(q, source)], answer) for questions, answer in ours)
-        held_out = tuple(q for questions, _ in ours for q in questions if not _is_trained_on(q, source))
-        return cls(own, held_out, tuple(intent for path in paths for intent in _intents(locate(path), path)))
+    def read(cls, recipe: Recipe, root: str, paths: Iterable[str], excluded: Iterable[str] = ()) -> "Borrowing":
+        """For the small talk of a recipe, from files of the same form in another language.
+
+        Held out is whatever the recipe judges by, and every phrasing of the files that are `excluded`.
+        """
+        first = recipe.sources[0]
+        if first.format != "intents" or first.split != "train":
+            raise ConfigError(f"The first source of recipe {recipe.name} teaches no intents, and {_ALSO}; name chat.")
+        held_out = [q for path in excluded for questions, _ in _intents(locate(path), path) for q in questions]
+        for source in (source for source in recipe.sources if source.format == "intents"):
+            intents = list(_intents(source_files(source, root), source.path))
+            held_out += [q for questions, _ in intents for q in questions if not _is_trained_on(q, source)]
+            if source == first:
+                own = tuple(
+                    ([q for q in questions if _is_trained_on(q, source)], answer) for questions, answer in intents
+                )
+        return cls(own, tuple(held_out), tuple(intent for path in paths for intent in _intents(locate(path), path)))
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -59,6 +69,11 @@ class Borrowing:
             number: [phrasing for words, phrasing in phrasings.items() if uses[words] == 1 and self._is_new(words)]
             for number, phrasings in sorted(added.items())
         }
+        if not any(kept.values()):
+            raise DataError(
+                f"Of {len(said):,} translations none is a new phrasing: each belongs to no intent of ours, is ours "
+                "already, or comes near one that is held out; check that both files hold the same small talk."
+            )
         return [
             json.dumps({"answer": self.own[number][1], "questions": phrasings}, ensure_ascii=False)
             for number, phrasings in kept.items()
@@ -71,17 +86,23 @@ class Borrowing:
             Counter(n for words in map(plain_words, phrasings) for n in self._asks.get(words, ()))
             for phrasings in spoken
         ]
+        highest: Counter[int] = Counter()
+        for counts in shared:
+            highest |= counts
         found: list[int | None] = []
         for counts in shared:
             ((number, most),) = counts.most_common(1) or [(0, 0)]
-            is_clear = 2 * most > counts.total() and all(other[number] <= most for other in shared)
-            found.append(number if is_clear else None)
+            found.append(number if 2 * most > counts.total() and most == highest[number] else None)
         return found
 
     def _is_new(self, words: str) -> bool:
         """Whether a phrasing is in none of our intents yet, nor like one that is held out."""
         bag = frozenset(words.split())
-        return bool(bag) and words not in self._asks and not any(_likeness(bag, held) >= _NEAR for held in self._bags)
+        if not bag or words in self._asks:
+            return False
+        # Too like is only what shares so many words that one of these, the rarest, is among them.
+        rarest = sorted(bag, key=lambda word: len(self._held.get(word, ())))[: len(bag) - ceil(_NEAR * len(bag)) + 1]
+        return not any(_likeness(bag, held) >= _NEAR for word in rarest for held in self._held.get(word, ()))
 
     @cached_property
     def _asks(self) -> dict[str, list[int]]:
@@ -93,8 +114,18 @@ class Borrowing:
         return dict(found)
 
     @cached_property
-    def _bags(self) -> list[frozenset[str]]:
-        return [frozenset(plain_words(question).split()) for question in self.held_out]
+    def _held(self) -> dict[str, list[frozenset[str]]]:
+        """The words of every held-out phrasing, by each of them."""
+        found: dict[str, list[frozenset[str]]] = defaultdict(list)
+        for bag in {frozenset(plain_words(question).split()) for question in self.held_out}:
+            for word in bag:
+                found[word].append(bag)
+        return dict(found)
+
+
+def count_phrasings(lines: Iterable[str]) -> int:
+    """How many questions are in lines of intents."""
+    return sum(len(json.loads(line)["questions"]) for line in lines)
 
 
 def _intents(units: Iterable[tuple[Any, ...]], name: str) -> Iterator[Intent]:
@@ -109,7 +140,7 @@ def _intents(units: Iterable[tuple[Any, ...]], name: str) -> Iterator[Intent]:
 
 
 def _is_trained_on(question: str, source: Source) -> bool:
-    return split_of(question, source.held_out) == source.split
+    return source.split == "train" and split_of(question, source.held_out) == "train"
 
 
 def _likeness(a: frozenset[str], b: frozenset[str]) -> float:

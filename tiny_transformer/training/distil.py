@@ -65,8 +65,8 @@ def distil(
     *,
     overwrite: bool = False,
     lines: Callable[[Sequence[Said]], list[str]] = tab_separated,
-) -> int:
-    """Write all that the teacher says, put into `lines`; how many there are. A killed run goes on."""
+) -> list[str]:
+    """Write all that the teacher says, put into `lines`, which are given back too. A killed run goes on."""
     if out.exists() and not overwrite:
         raise DataError(f"{out} is there already; add --overwrite to replace it.")
     partial = out.with_name(out.name + ".partial")
@@ -88,12 +88,12 @@ def distil(
             file.flush()
             bar.update(len(places))
     said = [(work.sources[i], target) for i in range(len(prompts)) for target in _kept(done[i], work.forbidden)]
-    written = lines(said)
-    if not written:
+    if not said:
         raise DataError(f"The teacher gave no usable target for {len(prompts):,} sources; look at it with generate.")
+    written = lines(said)
     atomic.write_file(out, "".join(line + "\n" for line in written))
     partial.unlink()
-    return len(written)
+    return written
 
 
 def read_sources(paths: Iterable[str]) -> tuple[str, ...]:
@@ -110,10 +110,12 @@ def read_sources(paths: Iterable[str]) -> tuple[str, ...]:
 
 def read_forbidden(paths: Iterable[str]) -> frozenset[str]:
     """Every target of these files, without regard to case and punctuation."""
-    faults = Faults()
-    return frozenset(
-        plain_words(text) for path in paths for unit in locate(path) for text in _texts(unit, faults, side=1)
-    )
+    found: set[str] = set()
+    for path in paths:
+        faults = Faults()
+        found |= {plain_words(text) for unit in locate(path) for text in _texts(unit, faults, side=1)}
+        faults.settle(path)
+    return frozenset(found)
 
 
 def _texts(unit: tuple[DataFile, ...], faults: Faults, side: int) -> Iterator[str]:
@@ -155,7 +157,8 @@ def _resumed(partial: Path, signature: dict[str, Any]) -> dict[int, list[str]]:
     partial.parent.mkdir(parents=True, exist_ok=True)
     done: dict[int, list[str]] = {}
     whole: list[str] = []
-    for line in partial.read_text(encoding="utf-8").splitlines() if partial.is_file() else ():
+    # A kill may cut a character in two.
+    for line in partial.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if partial.is_file() else ():
         try:
             value = json.loads(line)
         except ValueError:

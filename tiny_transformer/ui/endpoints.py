@@ -41,7 +41,7 @@ def add_endpoints(desk: Desk) -> None:
             temperature: 0 takes the likeliest token each time; above 0 tokens are drawn.
             top_k: Draw among the k likeliest tokens; 0 means all.
             top_p: Draw among the likeliest tokens that together reach this probability.
-            repetition_penalty: Above 1 weakens tokens that the answer has already.
+            repetition_penalty: Above 1 weakens tokens that the text has already.
             num_beams: Beam search with this many candidates.
             seed: The same seed draws the same text.
         """

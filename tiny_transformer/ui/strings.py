@@ -80,8 +80,8 @@ STRINGS: dict[str, tuple[str, str]] = {
     ),
     "repetition_penalty": ("Repetition penalty", "重复惩罚"),
     "repetition_penalty_info": (
-        "Above 1 weakens tokens that the answer has already.",
-        "大于 1 会削弱回答中已出现的词元。",
+        "Above 1 weakens tokens that the text has already.",
+        "大于 1 会削弱文本中已出现的词元。",
     ),
     "num_beams": ("Beams", "束宽"),
     "num_beams_info": (
