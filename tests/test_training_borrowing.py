@@ -57,6 +57,13 @@ def test_an_intent_that_is_not_clearly_one_of_ours_adds_nothing():
         added(stranger, {"a": "Are you there?"})
 
 
+def test_a_phrasing_counts_once_however_often_it_was_said():
+    work = borrowing([(["a", "b", "c", "d", "e", "f"], "?")])
+    often = {"a": "Are you old?", "b": "are you old", "c": "Are you old?!"}
+    rest = {"d": "Who are you?", "e": "What is your name?", "f": "What are you called?"}
+    assert added(work, often | rest) == {NAME: ["What are you called?"]}
+
+
 def test_of_two_intents_for_one_of_ours_the_nearer_is_taken():
     work = borrowing([(["a", "b", "c"], "x"), (["d", "e"], "y")])
     translations = {
@@ -70,7 +77,7 @@ def test_of_two_intents_for_one_of_ours_the_nearer_is_taken():
 
 
 def test_words_that_ask_for_two_answers_are_left_out():
-    work = borrowing([(["a", "b", "c"], "x"), (["d", "e", "f"], "y")])
+    work = borrowing([(["a", "b", "c"], "x"), (["d", "e", "f"], "y"), (["g"], "z")])
     translations = {
         "a": "How old are you?",
         "b": "Tell me about yourself.",
@@ -78,8 +85,9 @@ def test_words_that_ask_for_two_answers_are_left_out():
         "d": "Who are you?",
         "e": "tell me about yourself",
         "f": "How are you called?",
+        "g": "how are you CALLED",  # of an intent that is none of ours
     }
-    assert added(work, translations) == {AGE: ["When were you born?"], NAME: ["How are you called?"]}
+    assert added(work, translations) == {AGE: ["When were you born?"]}
 
 
 def test_nothing_near_a_held_out_phrasing_is_borrowed():
@@ -97,7 +105,7 @@ def test_nothing_near_a_held_out_phrasing_is_borrowed():
 
 def test_every_phrasing_comes_once_and_none_that_is_ours():
     work = borrowing([(["a", "b", "c", "d"], "x")])
-    translations = {"a": "Are you old?", "b": "Are you aged?", "c": "are you AGED", "d": "?!"}
+    translations = {"a": "Are you old?", "b": "are you AGED", "c": "Are you aged?", "d": "?!"}
     assert added(work, translations) == {AGE: ["Are you aged?"]}
 
 

@@ -154,6 +154,14 @@ def test_the_request_names_who_the_story_is_about() -> None:
     assert "**" not in texts_of(story_dialogue("**The Fox** sat. The fox ate.", "", random.Random(1)))[1]
 
 
+def test_nobody_asks_for_what_comes_up_late() -> None:
+    late = "A ship came to the bay. The ship saw the bay. The ship met a whale. The whale met the ship. The whale sang."
+    begun = "A bear sat by a pond. The bear saw the pond. " + "It was a long and quiet day. " * 6
+    assert set(topics(begun)) == {"a bear", "a pond"}
+    assert set(topics(begun + late)) == {"a bear", "a pond"}
+    assert "a whale" in topics(late)
+
+
 def test_a_recast_source_asks_for_the_new_heroes_and_keeps_its_split(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "s.jsonl", [{"story": STORY, "title": "Lily"}] * 3)
     source = Source(name="s", path=str(path), format="stories", recast=True, variants=20)

@@ -57,18 +57,16 @@ class Borrowing:
         translations: dict[str, list[str]] = defaultdict(list)
         for question, translation in said:
             translations[question].append(translation)
-        spoken = [[t for q in questions for t in translations[_on_one_line(q)]] for questions, _ in self.foreign]
-        added: dict[int, dict[str, str]] = defaultdict(dict)  # by intent: plain words → phrasing
+        spoken = [  # by foreign intent: plain words → phrasing
+            {plain_words(t): t for question in questions for t in translations[_on_one_line(question)]}
+            for questions, _ in self.foreign
+        ]
+        uses = Counter(words for phrasings in spoken for words in phrasings)
+        kept: dict[int, list[str]] = defaultdict(list)
         for number, phrasings in zip(self._matched(spoken), spoken, strict=True):
             if number is not None:
-                for phrasing in phrasings:
-                    added[number].setdefault(plain_words(phrasing), phrasing)
-        uses = Counter(words for phrasings in added.values() for words in phrasings)
-        kept = {
-            # Words that ask for two answers teach neither.
-            number: [phrasing for words, phrasing in phrasings.items() if uses[words] == 1 and self._is_new(words)]
-            for number, phrasings in sorted(added.items())
-        }
+                # Words that ask for two answers teach neither.
+                kept[number] += [t for words, t in phrasings.items() if uses[words] == 1 and self._is_new(words)]
         if not any(kept.values()):
             raise DataError(
                 f"Of {len(said):,} translations none is a new phrasing: each belongs to no intent of ours, is ours "
@@ -76,16 +74,13 @@ class Borrowing:
             )
         return [
             json.dumps({"answer": self.own[number][1], "questions": phrasings}, ensure_ascii=False)
-            for number, phrasings in kept.items()
+            for number, phrasings in sorted(kept.items())
             if phrasings
         ]
 
-    def _matched(self, spoken: Sequence[Sequence[str]]) -> list[int | None]:
+    def _matched(self, spoken: Sequence[Iterable[str]]) -> list[int | None]:
         """For every foreign intent ours: the one with which it shares most phrasings, and no other shares more."""
-        shared = [
-            Counter(n for words in map(plain_words, phrasings) for n in self._asks.get(words, ()))
-            for phrasings in spoken
-        ]
+        shared = [Counter(n for words in phrasings for n in self._asks.get(words, ())) for phrasings in spoken]
         highest: Counter[int] = Counter()
         for counts in shared:
             highest |= counts
