@@ -15,10 +15,15 @@ import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 from gradio_client.utils import QueueError
+from starlette.requests import Request
 from ui_fixtures import Served, models, served, until
 
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.text_model import load
+from tiny_transformer.ui.desk import Desk
+from tiny_transformer.ui.routes import health
+from tiny_transformer.ui.settings import Limits
+from tiny_transformer.ui.shelf import Shelf
 
 __all__ = ["models"]
 
@@ -91,6 +96,13 @@ def test_health_says_what_is_there(page: Served, client: Client) -> None:
     assert found["waiting"] == 0
     assert "onnx" in found["models"]["chat"]["loaded"]
     assert found["models"]["chat"]["verified"] is False
+
+
+def test_health_does_not_know_what_was_never_loaded(models: dict[str, Path]) -> None:
+    answer = health(
+        Desk(Shelf([str(folder) for folder in models.values()]), Limits()), Request({"type": "http", "headers": []})
+    )
+    assert {model["verified"] for model in json.loads(answer.body)["models"].values()} == {None}
 
 
 def test_torchscript_archive_is_made_on_request_and_tells_nothing_of_the_machine(

@@ -60,7 +60,8 @@ def health(desk: Desk, request: Request) -> Response:
             "usable": entry.bundle is not None,
             "problem": entry.problem and translated(entry.problem, language),
             "loaded": sorted(loaded),
-            "verified": any(found.model.verified for found in loaded.values()),
+            # Files are checked when they are loaded: before that nobody knows.
+            "verified": all(found.model.verified for found in loaded.values()) if loaded else None,
         }
     well = any(model["usable"] for model in models.values())
     body = {"status": "ok" if well else "no model", "version": __version__, "waiting": desk.waiting(), "models": models}
