@@ -47,7 +47,7 @@ def locate(path: str) -> list[tuple[DataFile, ...]]:
     alternatives = _alternatives(path)
     for alternative in alternatives:
         if not _is_there(alternative):
-            raise DataError(f"{alternative} does not exist; check --data and the recipe's paths.")
+            raise DataError(f"{alternative} does not exist; check the data folder and the recipe's paths.")
     if len(alternatives) == 2:
         return [tuple(_fetch(alternative) for alternative in alternatives)]
     names = _files_below(path)
