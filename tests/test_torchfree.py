@@ -3,12 +3,10 @@
 import json
 import subprocess
 import time
-from math import inf
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from in_turns import ratio_in_turns
 
 FIRST_TOKEN = """
 import sys, time
@@ -49,9 +47,8 @@ print(json.dumps(found))
 """
 
 LIMITS = {"onnx": 180, "onnx-int8": 120}  # MB at the peak
-SECONDS = 0.6  # from the start of the process to its first token,
-TIMES = 1.9  # or as many times as long as the bare imports
-IMPORTS = "import time, numpy, onnxruntime, tokenizers; print(time.time())"
+SECONDS = 0.6  # from the start of the process to its first token
+PATIENCE = 150  # seconds: a shared machine may be slow for a minute or two
 
 
 def run(python: Path, folder: Path, program: str, models: str, *arguments: str) -> str:
@@ -65,23 +62,15 @@ def run(python: Path, folder: Path, program: str, models: str, *arguments: str) 
 @pytest.mark.alone
 @pytest.mark.parametrize("backend", LIMITS)
 def test_the_first_token_comes_soon_and_in_little_memory(torchfree_python: Path, tmp_path: Path, backend: str):
-    fastest, most = inf, 0.0
-
-    def start(program: str) -> tuple[float, ...]:
+    runs: list[tuple[float, float]] = []
+    first = time.monotonic()
+    # The fastest start is the one least disturbed by the machine's other work; a few more never hide a slow one.
+    while len(runs) < 3 or (min(runs)[0] > SECONDS and time.monotonic() - first < PATIENCE):
         began = time.time()
-        come, *rest = map(float, run(torchfree_python, tmp_path, program, "checkpoints/translate", backend).split())
-        return come - began, *rest
-
-    def ours() -> float:
-        nonlocal fastest, most
-        seconds, megabytes = start(FIRST_TOKEN)
-        fastest, most = min(fastest, seconds), max(most, megabytes)
-        return seconds
-
-    # A machine may be slow for minutes: then what counts is how much is added to the imports nobody can do without.
-    ratio = ratio_in_turns(ours, lambda: start(IMPORTS)[0], TIMES, at_most=20)
-    assert fastest <= SECONDS or ratio <= TIMES, (fastest, ratio)
-    assert most <= LIMITS[backend]
+        come, megabytes = run(torchfree_python, tmp_path, FIRST_TOKEN, "checkpoints/translate", backend).split()
+        runs.append((float(come) - began, float(megabytes)))
+    assert min(runs)[0] <= SECONDS, runs
+    assert max(megabytes for _, megabytes in runs) <= LIMITS[backend], runs
 
 
 def test_it_translates_beams_chats_streams_and_shows_attention(torchfree_python: Path, tmp_path: Path):

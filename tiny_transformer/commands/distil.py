@@ -6,12 +6,8 @@ It can also bring phrasings of small talk from another language.
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tiny_transformer.commands.generate import add_backend_arguments, add_decoding_arguments, decoding_options
-
-if TYPE_CHECKING:
-    from tiny_transformer.training.borrowing import Borrowing
 
 EXAMPLE = "python -m tiny_transformer distil teacher --data train.tsv --out distilled.tsv --exclude test.tsv"
 
@@ -50,34 +46,27 @@ def run(options: argparse.Namespace) -> None:
     """Generate and write; started again after a kill, the same command goes on."""
     from tiny_transformer.generation import GenerationOptions
     from tiny_transformer.text_model import load
-    from tiny_transformer.training.borrowing import count_phrasings
-    from tiny_transformer.training.distil import Distillation, distil, read_forbidden, read_sources, tab_separated
+    from tiny_transformer.training.borrowing import Borrowing, count_phrasings
+    from tiny_transformer.training.distil import Distillation, distil, read_forbidden, read_sources
+    from tiny_transformer.training.recipe import load_recipe
 
     teacher = load(options.bundle, options.backend, options.device, options.threads)
     decoding = GenerationOptions.from_keywords(
         {**decoding_options(options), "logprobs": False}, teacher.bundle.generation
     )
     if options.recipe is None:
-        sources, lines, forbidden = read_sources(options.data), tab_separated, read_forbidden(options.exclude)
-    else:
-        borrowing = _borrowing(options)
-        sources, lines, forbidden = borrowing.sources, borrowing.lines, frozenset[str]()
-    work = Distillation(teacher, sources, decoding, forbidden, options.batch_rows)
-    written = distil(work, options.out, overwrite=options.overwrite, lines=lines)
-    if options.recipe is None:
+        forbidden = read_forbidden(options.exclude)
+        work = Distillation(teacher, read_sources(options.data), decoding, forbidden, options.batch_rows)
+        written = distil(work, options.out, overwrite=options.overwrite)
         recipe, what = "RECIPE", f"{len(written):,} pairs"
     else:
-        recipe, what = options.recipe[0], f"{count_phrasings(written):,} phrasings of {len(written):,} intents"
+        recipe, root = options.recipe
+        borrowing = Borrowing.read(load_recipe(recipe), root, options.data, options.exclude)
+        work = Distillation(teacher, borrowing.sources, decoding, batch_rows=options.batch_rows)
+        written = distil(work, options.out, overwrite=options.overwrite, lines=borrowing.lines)
+        what = f"{count_phrasings(written):,} phrasings of {len(written):,} intents"
     print(
         f"wrote {what} from {len(work.sources):,} sources to {options.out}; "
         f"train on them with: python -m tiny_transformer train {recipe} --also {options.out}",
         file=sys.stderr,
     )
-
-
-def _borrowing(options: argparse.Namespace) -> "Borrowing":
-    from tiny_transformer.training.borrowing import Borrowing
-    from tiny_transformer.training.recipe import load_recipe
-
-    recipe, root = options.recipe
-    return Borrowing.read(load_recipe(recipe), root, options.data, options.exclude)

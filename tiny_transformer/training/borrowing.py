@@ -2,17 +2,16 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
-from typing import Any
 
 from tiny_transformer.errors import ConfigError, DataError
-from tiny_transformer.training.files import locate
+from tiny_transformer.training.files import DataFile, locate
 from tiny_transformer.training.intents import Intent
 from tiny_transformer.training.recipe import Recipe
-from tiny_transformer.training.records import Faults, read_records
+from tiny_transformer.training.records import on_one_line, read_all
 from tiny_transformer.training.settings import Source
 from tiny_transformer.training.sources import plain_words, source_files, split_of
 
@@ -39,7 +38,7 @@ class Borrowing:
             raise ConfigError(f"The first source of recipe {recipe.name} teaches no intents, and {_ALSO}; name chat.")
         held_out = [q for path in excluded for questions, _ in _intents(locate(path), path) for q in questions]
         for source in (source for source in recipe.sources if source.format == "intents"):
-            intents = list(_intents(source_files(source, root), source.path))
+            intents = _intents(source_files(source, root), source.path)
             held_out += [q for questions, _ in intents for q in questions if not _is_trained_on(q, source)]
             if source == first:
                 own = tuple(
@@ -50,7 +49,7 @@ class Borrowing:
     @property
     def sources(self) -> tuple[str, ...]:
         """What is to be translated: every foreign question once."""
-        return tuple(dict.fromkeys(_on_one_line(q) for questions, _ in self.foreign for q in questions))
+        return tuple(dict.fromkeys(on_one_line(q) for questions, _ in self.foreign for q in questions))
 
     def lines(self, said: Sequence[tuple[str, str]]) -> list[str]:
         """Our intents as JSON lines, with the phrasings that translations of foreign questions add to them."""
@@ -58,7 +57,7 @@ class Borrowing:
         for question, translation in said:
             translations[question].append(translation)
         spoken = [  # by foreign intent: plain words → phrasing
-            {plain_words(t): t for question in questions for t in translations[_on_one_line(question)]}
+            {plain_words(t): t for question in questions for t in translations[on_one_line(question)]}
             for questions, _ in self.foreign
         ]
         uses = Counter(words for phrasings in spoken for words in phrasings)
@@ -123,15 +122,11 @@ def count_phrasings(lines: Iterable[str]) -> int:
     return sum(len(json.loads(line)["questions"]) for line in lines)
 
 
-def _intents(units: Iterable[tuple[Any, ...]], name: str) -> Iterator[Intent]:
-    faults, found = Faults(), False
-    for unit in units:
-        for questions, answer in read_records(unit, "intents", faults):
-            found = True
-            yield questions, answer
-    faults.settle(name)
+def _intents(units: Iterable[tuple[DataFile, ...]], name: str) -> list[Intent]:
+    found: list[Intent] = list(read_all(units, "intents", name))
     if not found:
         raise DataError(f"{name} holds no intents; name a JSONL file of questions and answers.")
+    return found
 
 
 def _is_trained_on(question: str, source: Source) -> bool:
@@ -140,7 +135,3 @@ def _is_trained_on(question: str, source: Source) -> bool:
 
 def _likeness(a: frozenset[str], b: frozenset[str]) -> float:
     return len(a & b) / len(a | b)
-
-
-def _on_one_line(text: str) -> str:
-    return " ".join(text.split())

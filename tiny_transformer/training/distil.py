@@ -21,7 +21,7 @@ from tiny_transformer.generation.text import text_of
 from tiny_transformer.text_model import TextModel
 from tiny_transformer.tokenizer import Tokenizer
 from tiny_transformer.training.files import DataFile, locate
-from tiny_transformer.training.records import Faults, read_records
+from tiny_transformer.training.records import Faults, on_one_line, read_records
 from tiny_transformer.training.sources import plain_words
 
 Said = tuple[str, str]  # a source, and what the teacher says to it
@@ -103,7 +103,7 @@ def read_sources(paths: Iterable[str]) -> tuple[str, ...]:
         faults = Faults()
         for unit in locate(path):
             for text in _texts(unit, faults, side=0):
-                found.setdefault(" ".join(text.split()))
+                found.setdefault(on_one_line(text))
         faults.settle(path)
     return tuple(found)
 
@@ -148,7 +148,7 @@ def _whole_texts(found: Sequence[Generated], tokenizer: Tokenizer) -> list[str]:
 
 def _kept(targets: Sequence[str], forbidden: frozenset[str]) -> list[str]:
     """Different texts on one line each, none of them a sentence the student will be judged by."""
-    lines = dict.fromkeys(" ".join(target.split()) for target in targets)
+    lines = dict.fromkeys(map(on_one_line, targets))
     return [line for line in lines if line and plain_words(line) not in forbidden]
 
 

@@ -13,7 +13,7 @@ from tiny_transformer.evaluation import Question, question_from_record
 from tiny_transformer.training.examples import Dialogue, Example, Pair
 from tiny_transformer.training.files import DataFile
 from tiny_transformer.training.recipe import Recipe, parse_recipe
-from tiny_transformer.training.records import Faults, read_records
+from tiny_transformer.training.records import read_all
 from tiny_transformer.training.settings import Source
 from tiny_transformer.training.sources import held_out, read_examples
 
@@ -59,7 +59,7 @@ def read_questions(files: Sequence[Path]) -> list[Question]:
     """The questions of a file (pairs, intents, or lines of `evaluation.jsonl`) or of two parallel files."""
     if len(files) == 2:
         unit = tuple(DataFile(str(file), file) for file in files)
-        return [Question(a, b) for a, b in _records(unit, "pairs")]
+        return [Question(a, b) for a, b in read_all([unit], "pairs", unit[0].name)]
     if len(files) != 1:
         raise DataError(f"{len(files)} files were given; name one file, or two parallel ones.")
     (file,) = files
@@ -109,10 +109,3 @@ def _evaluation_lines(file: Path) -> list[Question]:
             raise DataError(f"{file}:{number} is not JSON; correct it.") from None
         found.append(question_from_record(record, f"{file}:{number}"))
     return found
-
-
-def _records(unit: tuple[DataFile, ...], kind: str) -> list[tuple[str, str]]:
-    faults = Faults()
-    records = list(read_records(unit, kind, faults))
-    faults.settle(unit[0].name)
-    return records

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import zip_longest
@@ -51,6 +51,14 @@ def _say_once(sentence: str) -> None:
 
 class MalformedError(ValueError):
     """One line is not a record; the text says why."""
+
+
+def read_all(units: Iterable[tuple[DataFile, ...]], kind: str, name: str, *, again: bool = False) -> Iterator[Any]:
+    """The records of all files of a source; what is malformed in them is said at the end."""
+    faults = Faults()
+    for unit in units:
+        yield from read_records(unit, kind, faults)
+    faults.settle(name, again=again)
 
 
 def read_records(unit: tuple[DataFile, ...], kind: str, faults: Faults) -> Iterator[Any]:
@@ -148,6 +156,11 @@ def _text(values: dict[str, Any], key: str) -> str:
     if not isinstance(text, str) or not text.strip():
         raise MalformedError(f"no text under {key!r}")
     return _clean(text)
+
+
+def on_one_line(text: str) -> str:
+    """A text without breaks and doubled spaces, for a file of lines."""
+    return " ".join(text.split())
 
 
 def _clean(text: str) -> str:

@@ -12,7 +12,7 @@ from tiny_transformer.training.examples import Dialogue, Example, Pair, Text, te
 from tiny_transformer.training.files import DataFile, join, locate
 from tiny_transformer.training.intents import composed, small_talk
 from tiny_transformer.training.recasting import recast
-from tiny_transformer.training.records import Faults, read_records
+from tiny_transformer.training.records import read_all
 from tiny_transformer.training.settings import GENERATED, Source
 from tiny_transformer.training.stories import story_dialogue
 from tiny_transformer.training.words import reversed_words
@@ -85,7 +85,7 @@ def _candidates(source: Source, root: str, variant: int) -> Iterator[tuple[str, 
     if source.format == GENERATED:
         yield from ((word, Pair(word, word[::-1])) for word in reversed_words())
         return
-    records = _records(source_files(source, root), source.format, source.name, again=variant > 0)
+    records = read_all(source_files(source, root), source.format, source.name, again=variant > 0)
     if source.format == "intents":
         yield from small_talk(
             source, list(records), variant, lambda text: split_of(text, source.held_out) == source.split
@@ -93,13 +93,6 @@ def _candidates(source: Source, root: str, variant: int) -> Iterator[tuple[str, 
         return
     for record in records:
         yield _example(source, record, variant)
-
-
-def _records(units: list[tuple[DataFile, ...]], kind: str, name: str, *, again: bool) -> Iterator[Any]:
-    faults = Faults()
-    for unit in units:
-        yield from read_records(unit, kind, faults)
-    faults.settle(name, again=again)
 
 
 def _example(source: Source, record: Any, variant: int) -> tuple[str, Example]:
@@ -126,6 +119,6 @@ def _dialogue(source: Source, record: Any, variant: int) -> Dialogue:
 
 def _openings(source: Source, root: str) -> list[Dialogue]:
     """Dialogues that questions may come after; those whose hash holds them out stay out here too."""
-    records = _records(before_files(source, root), "dialogues", source.before, again=True)
+    records = read_all(before_files(source, root), "dialogues", source.before, again=True)
     found = (_dialogue(Source(format="dialogues"), record, 0) for record in records)
     return [d for d in found if split_of(" ".join(texts_of(d)), source.held_out) == source.split]
