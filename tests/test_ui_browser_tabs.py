@@ -101,6 +101,16 @@ def test_about_describes_the_model_and_its_files(browser: Browser, page_served: 
         assert "d_model" in download.value.path().read_text()
 
 
+@pytest.mark.parametrize("width", [1280, 1200, 800, 390])
+def test_every_size_fits_its_tile(browser: Browser, page_served: Served, width: int) -> None:
+    with visit(browser, page_served.url, viewport={"width": width, "height": 800}) as page:
+        choose_model(page, "Translate")
+        page.get_by_role("tab", name="About").click()
+        expect(page.locator("#tt-about .tt-facts")).to_contain_text("encoder-decoder")
+        wide = "tiles => tiles.filter(tile => tile.scrollWidth > tile.clientWidth).map(tile => tile.innerText)"
+        assert page.locator(".tt-facts div").evaluate_all(wide) == []
+
+
 def test_missing_models_are_named_on_the_page(browser: Browser, tmp_path: Path) -> None:
     with (
         served([tmp_path / "chat", tmp_path / "translate"], tmp_path / "page") as found,
