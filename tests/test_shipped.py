@@ -9,7 +9,7 @@ from conftest import ROOT
 import tiny_transformer as tt
 from tiny_transformer.bundle import CARD, DECODER_INT8, DECODER_ONNX, EVALUATION, Bundle
 from tiny_transformer.parity import ParityReport, stored_report
-from tiny_transformer.training.recipe import load_recipe
+from tiny_transformer.training.recipe import load_recipe, told_recipe
 
 MODELS = ("translate", "chat")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -63,7 +63,7 @@ def test_the_readme_says_what_the_files_say(name: str):
 @pytest.mark.parametrize("name", MODELS)
 def test_the_recipe_is_the_one_that_the_model_was_trained_by(name: str):
     told = json.loads((folder_of(name) / "training.json").read_text(encoding="utf-8"))["recipe"]
-    recipe = load_recipe(name).to_dict()
+    told, recipe = told_recipe(told).to_dict(), load_recipe(name).to_dict()
     added = told["sources"][len(recipe["sources"]) :]
     assert {**told, "sources": told["sources"][: len(recipe["sources"])]} == recipe
     for source in added:  # with --also

@@ -146,3 +146,21 @@ def test_added_files_become_sources_with_names_of_their_own(tmp_path: Path) -> N
     assert {(source.bpe_dropout, source.licence, source.split) for source in added} == {
         (first.bpe_dropout, first.licence, "train")
     }
+
+
+def test_a_setting_is_known_by_its_former_name_too() -> None:
+    source = {"name": "talk", "path": "talk.jsonl", "format": "intents"}
+    old, new = (
+        parse_recipe(
+            {"task": "chat", "training": {"max_steps": 1}, "sources": [source | {name: "films.jsonl"}]}, name="x"
+        )
+        for name in ("before", "amid")
+    )
+    assert old == new
+    assert new.sources[0].amid == "films.jsonl"
+
+
+def test_no_source_of_the_chat_gives_away_what_another_holds_out() -> None:
+    sources = [source for source in load_recipe("chat").sources if source.format in ("intents", "questions")]
+    assert len(sources) > 1
+    assert len({tuple(source.held_out.items()) for source in sources}) == 1  # a question's words decide its split

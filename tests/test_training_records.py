@@ -50,6 +50,18 @@ def test_each_phrasing_of_an_intent_is_a_dialogue(tmp_path: Path) -> None:
     ]
 
 
+def test_questions_are_the_second_side_of_pairs_and_get_one_reply(tmp_path: Path) -> None:
+    pairs = [("Wie spät ist es?", "What time is it?"), ("Guten Tag!", "Good day!"), ("Wer ist da?", "Who is there?")]
+    write_pairs(tmp_path / "a.tsv", pairs)
+    write_jsonl(tmp_path / "a.jsonl", [{"source": a, "target": b} for a, b in pairs])
+    for name in ("a.tsv", "a.jsonl"):
+        found = read(tmp_path / name, "questions", reply="No idea.", keep="^wh.*[?]$")
+        assert [texts_of(example) for example in found] == [
+            ["What time is it?", "No idea."],
+            ["Who is there?", "No idea."],
+        ]
+
+
 def test_blank_lines_end_the_documents_of_plain_text(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("one\ntwo\n\n\nthree\n", encoding="utf-8")
     assert read(tmp_path / "t.txt", "text") == [Text("one\ntwo"), Text("three")]
@@ -77,13 +89,14 @@ def test_few_malformed_lines_are_left_out_and_shown_with_file_and_line(
         ("dialogues", {"messages": [{"role": "judge", "content": "x"}]}, "role 'judge' is unknown"),
         ("intents", {"questions": ["Hi"]}, "no text under 'answer'"),
         ("stories", {"title": "x"}, "no text under 'story'"),
+        ("questions", {"source": "x"}, "no text under 'target'"),
         ("pairs", ["a", "b"], "not a JSON object"),
     ],
 )
 def test_more_than_one_percent_malformed_is_an_error(tmp_path: Path, kind: str, record: object, reason: str) -> None:
     path = write_jsonl(tmp_path / "d.jsonl", [record] * 3)
     with pytest.raises(DataError, match=r"3 of 3 lines of data are malformed .*d\.jsonl:1") as error:
-        read(path, kind)
+        read(path, kind, reply="No idea." if kind == "questions" else "")
     assert reason in str(error.value)
 
 

@@ -270,4 +270,4 @@ def test_more_files_of_ones_own_are_read_like_the_first_and_credited_to_nobody_e
     assert found is not None
     sources = json.loads((found.folder / "training.json").read_text(encoding="utf-8"))["recipe"]["sources"]
     assert [source["name"] for source in sources] == ["mine.jsonl", "more"]
-    assert {source["licence"] + source["attribution"] + source["before"] for source in sources} == {""}
+    assert {source["licence"] + source["attribution"] + source["amid"] for source in sources} == {""}

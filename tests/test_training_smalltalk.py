@@ -4,6 +4,7 @@ import random
 import re
 from collections import Counter
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tiny_transformer.training.analogies import Analogies
 from tiny_transformer.training.examples import texts_of
 from tiny_transformer.training.recasting import CASTS, plural, recast
 from tiny_transformer.training.settings import Source
-from tiny_transformer.training.sources import plain_words, read_examples
+from tiny_transformer.training.sources import plain_words, read_examples, split_of
 from tiny_transformer.training.stories import story_dialogue, topics
 
 DOING = ("sing a song", "dance a waltz", "cook some rice", "read a map")
@@ -100,16 +101,46 @@ def test_balance_shows_small_intents_more_often(tmp_path: Path) -> None:
 
 def test_questions_come_in_the_midst_of_talk_about_other_things(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "d.jsonl", [{"turns": [f"{i} {turn}" for turn in "abcdefghi"]} for i in range(40)])
-    source = talk(tmp_path, compose=2, compose_share=0.5, before=str(tmp_path / "d.jsonl"), held_out={"test": 0.5})
-    found = list(read_examples(source, "", "train", 1))
-    opened = [example for example in found if re.match(r"\d", texts_of(example)[0])]
-    assert 0.1 < len(opened) / len(found) < 0.6
-    for example in opened:
+    source = talk(tmp_path, compose=2, compose_share=0.5, amid=str(tmp_path / "d.jsonl"), held_out={"test": 0.5})
+    found = [example for variant in range(9) for example in read_examples(source, "", "train", variant)]
+    shapes = Counter()
+    for example in found:
         roles = [message["role"] for message in example.messages]
         assert roles == ["user", "assistant"] * (len(roles) // 2)  # whole exchanges, so that the question is the user's
-        assert texts_of(example)[-1] in ("Yes.", "No.")
-    every = [texts_of(example)[0] for variant in range(9) for example in read_examples(source, "", "train", variant)]
-    assert len({text.split()[0] for text in every if text[0].isdigit()}) < 35  # what is held out is not heard either
+        kinds = ["talk" if text[0].isdigit() else "question" for text in texts_of(example)]
+        shapes[tuple(kind for kind, _ in groupby(kinds))] += 1
+    assert 0.1 < 1 - shapes[("question",)] / len(found) < 0.6
+    for shape in (("talk", "question"), ("question", "talk"), ("question", "talk", "question")):
+        assert shapes.pop(shape) > 3, shape
+    assert list(shapes) == [("question",)]  # one piece of talk is enough, and never without a question
+    heard = {text.split()[0] for example in found for text in texts_of(example) if text[0].isdigit()}
+    assert 5 < len(heard) < 35  # what is held out is not heard either
+
+
+def test_what_cannot_be_answered_is_asked_in_many_ways_and_never_as_what_is_held_out(tmp_path: Path) -> None:
+    lines = [f"Frage\tWhat is it that {name} is going to do on day {i}?" for i in range(40) for name in ("Tom", "Ann")]
+    (tmp_path / "q.tsv").write_text("\n".join(lines), encoding="utf-8")
+    source = Source(name="q", path=str(tmp_path / "q.tsv"), format="questions", reply="Who knows?", held_out=HELD_OUT)
+    source = replace(source, variants=9, rephrase=True)
+    trained = [texts_of(example)[0] for example in read_examples(source, "", "train")]
+    assert 20 < len(trained) < 60
+    asked = [texts_of(example) for variant in range(9) for example in read_examples(source, "", "train", variant)]
+    assert {reply for _, reply in asked} == {"Who knows?"}
+    assert len({question for question, _ in asked}) > 2 * len(trained)
+    assert {split_of(question, HELD_OUT) for question, _ in asked} == {"train"}
+    talking = replace(source, format="intents", reply="", path=str(tmp_path / "i.jsonl"), rephrase=False)
+    write_jsonl(tmp_path / "i.jsonl", [{"questions": [line.split("\t")[1] for line in lines], "answer": "No."}])
+    judged = {texts_of(example)[0] for split in HELD_OUT for example in read_examples(talking, "", split)}
+    assert judged.isdisjoint(trained)
+    assert len(judged) + len(trained) == len(lines)  # the same share of both sources holds the same questions out
+
+
+def test_only_questions_have_a_reply_and_they_need_one() -> None:
+    for wrong in ({"format": "questions"}, {"format": "intents", "reply": "No idea."}):
+        with pytest.raises(ConfigError, match="needs a reply, and no other has one"):
+            Source(name="q", **wrong)
+    with pytest.raises(ConfigError, match="keep of q is no regular expression"):
+        Source(name="q", format="stories", keep="(")
 
 
 def test_examples_with_unwanted_texts_are_left_out(tmp_path: Path) -> None:

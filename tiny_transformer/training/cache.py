@@ -17,12 +17,12 @@ from tiny_transformer.tokenizer import Tokenizer
 from tiny_transformer.training.encoding import Encoded, encode_examples
 from tiny_transformer.training.files import cache_folder, content_hash
 from tiny_transformer.training.settings import Source
-from tiny_transformer.training.sources import before_files, read_examples, source_files
+from tiny_transformer.training.sources import read_examples, source_files, talk_files
 
 logger = logging.getLogger(__name__)
 
 # Options the ids don't depend on.
-_ELSEWHERE = ("path", "before", "repeat", "variants", "judged", "licence", "attribution", "url")
+_ELSEWHERE = ("path", "amid", "repeat", "variants", "judged", "licence", "attribution", "url")
 _VERSION = 4  # counts changes of the layout and of how examples become ids
 _FLUSH = 1 << 18  # numbers gathered in memory before they go to the file
 
@@ -81,7 +81,7 @@ def _key(source: Source, root: str, tokenizer: Tokenizer, max_length: int, split
     values = {
         "version": _VERSION,
         "files": [[content_hash(file) for file in unit] for unit in source_files(source, root)],
-        "before": [[content_hash(file) for file in unit] for unit in before_files(source, root)],
+        "amid": [[content_hash(file) for file in unit] for unit in talk_files(source, root)],
         "tokenizer": hashlib.sha256(tokenizer.to_json().encode()).hexdigest(),
         "options": options,
         "max_length": max_length,

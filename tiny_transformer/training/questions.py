@@ -12,7 +12,7 @@ from tiny_transformer.errors import DataError
 from tiny_transformer.evaluation import Question, question_from_record
 from tiny_transformer.training.examples import Dialogue, Example, Pair
 from tiny_transformer.training.files import DataFile
-from tiny_transformer.training.recipe import Recipe, parse_recipe
+from tiny_transformer.training.recipe import Recipe, told_recipe
 from tiny_transformer.training.records import read_all
 from tiny_transformer.training.settings import Source
 from tiny_transformer.training.sources import held_out, read_examples
@@ -46,8 +46,7 @@ def sampled(groups: Sequence[QuestionSet], count: int) -> list[QuestionSet]:
 def card_questions(bundle: Bundle, root: str) -> tuple[Recipe, list[QuestionSet]]:
     """The recipe a folder was trained by, and all that it was judged by in the end: the figures of its card."""
     try:
-        values = dict(json.loads((bundle.folder / TRAINING).read_text(encoding="utf-8"))["recipe"])
-        recipe = parse_recipe(values, name=str(values.pop("name")))
+        recipe = told_recipe(json.loads((bundle.folder / TRAINING).read_text(encoding="utf-8"))["recipe"])
     except (OSError, ValueError, KeyError, TypeError):
         raise DataError(
             f"{bundle.folder} has no {TRAINING} that names its test data; name a file of examples."

@@ -26,6 +26,7 @@ from tiny_transformer.training.settings import (
 _SECTIONS = ("model", "tokenizer", "training", "evaluation")
 _T = TypeVar("_T", bound=JsonConfig)
 _KEYS = ("task", "languages", "licence", *_SECTIONS, "sources", "phases")
+_FORMERLY = {"before": "amid"}  # settings of a source that had another name
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,11 @@ def load_recipe(name: str, overrides: Sequence[str] = (), also: Sequence[str] = 
     return parse_recipe(values, name=Path(name).stem)
 
 
+def told_recipe(values: Mapping[str, Any]) -> Recipe:
+    """The recipe that a `training.json` tells of."""
+    return parse_recipe({key: value for key, value in values.items() if key != "name"}, name=str(values["name"]))
+
+
 def parse_recipe(values: Mapping[str, Any], *, name: str) -> Recipe:
     """Build a recipe from plain values; an unknown key is an error that names it."""
     where = f"recipe {name}"
@@ -121,7 +127,7 @@ def parse_recipe(values: Mapping[str, Any], *, name: str) -> Recipe:
         raise ConfigError(f"{where} has unknown keys {', '.join(unknown)}; remove them (known: {', '.join(_KEYS)}).")
     task = values.get("task", "translate")
     one_of("task", task, TASKS)
-    sources = tuple(_build(Source, item, f"{where}: sources") for item in _tables(values, "sources", [], where))
+    sources = tuple(_source(item, f"{where}: sources") for item in _tables(values, "sources", [], where))
     phases = tuple(_build(Phase, item, f"{where}: phases") for item in _tables(values, "phases", [{}], where))
     tokenizer = _build(TokenizerSettings, values.get("tokenizer", {}), f"{where}: tokenizer")
     recipe = Recipe(
@@ -161,6 +167,13 @@ def _check(recipe: Recipe, where: str) -> None:
     total = sum(phase.share for phase in recipe.phases)
     if abs(total - 1.0) > 1e-6:
         raise ConfigError(f"{where}: the shares of the phases add up to {total:g}; make it 1.")
+
+
+def _source(values: Any, where: str) -> Source:
+    """A source; a setting may have the name that it had when a model was trained."""
+    if isinstance(values, Mapping):
+        values = {_FORMERLY.get(name, name): value for name, value in values.items()}
+    return _build(Source, values, where)
 
 
 def _build(cls: type[_T], values: Any, where: str) -> _T:

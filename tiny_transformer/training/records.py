@@ -131,6 +131,9 @@ def _paragraphs(file: DataFile, faults: Faults) -> Iterator[str]:
 def _parser(kind: str, file: DataFile) -> Callable[[str], Any]:
     if kind == "pairs":
         return _pair_object if file.path.suffix == ".jsonl" else _pair_columns
+    if kind == "questions":
+        parse = _parser("pairs", file)
+        return lambda line: parse(line)[1]
     return {"dialogues": _dialogue, "intents": _intent, "stories": _story}[kind]
 
 

@@ -9,7 +9,7 @@ from tiny_transformer.config import JsonConfig, one_of, require
 GENERATED = "reversed-words"  # the one format that needs no file
 PAIRS = ("pairs", GENERATED)  # formats of a source and a target
 ANSWERED = (*PAIRS, "intents")  # formats in which a question has one right answer
-FORMATS = ("pairs", "dialogues", "intents", "stories", "text", GENERATED)
+FORMATS = ("pairs", "dialogues", "intents", "questions", "stories", "text", GENERATED)
 SPLITS = ("train", "dev", "test")
 UNLIMITED = 0
 
@@ -30,11 +30,13 @@ class Source(JsonConfig):
     loss_on: str = "replies"  # dialogues: learn the assistant's turns alone, or "all"
     compose: int = 1  # join up to this many dialogues into one, so that answers hold in later turns too
     compose_share: float = 0.5  # share of the joined dialogues that are longer than one
-    rephrase: bool = False  # intents: in every variant but the first, questions are put as other people put them
+    rephrase: bool = False  # intents, questions: in every variant but the first, asked as other people would ask
+    reply: str = ""  # questions: what the assistant says to each of them
     analogies: float = 0.0  # intents: share of the rephrased questions that first get other words, by analogy
     balance: float = 0.0  # intents: from 0, phrasings as often as they come, to 1, every intent as often as the largest
-    before: str = ""  # intents: dialogues below --data; some composed dialogues begin with a few turns of one
+    amid: str = ""  # dialogues below --data; where others are composed, some hold a few turns of one of these
     recast: bool = False  # stories: in every variant but the first, with other animals, things and names
+    keep: str = ""  # a regular expression, case ignored: only what matches is used (a question, a story, a source)
     leave_out: str = ""  # a regular expression, case ignored: examples with a text that matches are not used
     packing: bool = False  # several documents a row, or several pairs; documents see those before them, pairs nothing
     bpe_dropout: float = 0.0  # chance to skip a merge in what is only read (Provilkov et al. 2020); variant 0 is clean
@@ -59,7 +61,12 @@ class Source(JsonConfig):
             not self.bpe_dropout or (self.format != "text" and self.loss_on != "all"),
             f"bpe_dropout respells what is only read, and of {self.name} everything is learnt; leave it out.",
         )
-        require(_is_pattern(self.leave_out), f"leave_out of {self.name} is no regular expression; correct it.")
+        for name, pattern in (("keep", self.keep), ("leave_out", self.leave_out)):
+            require(_is_pattern(pattern), f"{name} of {self.name} is no regular expression; correct it.")
+        require(
+            bool(self.reply) == (self.format == "questions"),
+            f"A source of questions needs a reply, and no other has one; correct {self.name or self.path}.",
+        )
         for split, share in self.held_out.items():
             one_of("held_out", split, ("dev", "test"))
             _share(f"held_out.{split}", share)

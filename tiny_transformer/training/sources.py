@@ -10,7 +10,7 @@ from tiny_transformer.errors import DataError
 from tiny_transformer.tokenizer import Message
 from tiny_transformer.training.examples import Dialogue, Example, Pair, Text, texts_of, turns
 from tiny_transformer.training.files import DataFile, join, locate
-from tiny_transformer.training.intents import composed, small_talk
+from tiny_transformer.training.intents import composed, small_talk, unanswerable
 from tiny_transformer.training.recasting import recast
 from tiny_transformer.training.records import read_all
 from tiny_transformer.training.settings import GENERATED, Source
@@ -25,7 +25,7 @@ def read_examples(source: Source, root: str, split: str, variant: int = 0) -> It
     examples = _of_split(source, root, split, variant)
     if split == "train" and source.compose > 1:
         dialogues = (example for example in examples if isinstance(example, Dialogue))
-        examples = composed(dialogues, source, variant, _openings(source, root))
+        examples = composed(dialogues, source, variant, _talks(source, root))
     found = False
     for example in examples:
         found = True
@@ -66,15 +66,16 @@ def plain_words(text: str) -> str:
     return re.sub(r"[\W_]+", " ", text.lower()).strip()
 
 
-def before_files(source: Source, root: str) -> list[tuple[DataFile, ...]]:
-    """The files of the dialogues that may stand before a source's own."""
-    return locate(join(root, source.before)) if source.before else []
+def talk_files(source: Source, root: str) -> list[tuple[DataFile, ...]]:
+    """The files of the dialogues that may stand amid a source's own."""
+    return locate(join(root, source.amid)) if source.amid else []
 
 
 def _of_split(source: Source, root: str, split: str, variant: int) -> Iterator[Example]:
+    wanted = re.compile(source.keep, re.IGNORECASE)
     unwanted = re.compile(source.leave_out, re.IGNORECASE) if source.leave_out else None
     for key, example in _candidates(source, root, variant):
-        if source.split == "train" and split_of(key, source.held_out) != split:
+        if (source.split == "train" and split_of(key, source.held_out) != split) or not wanted.search(key):
             continue
         if unwanted is None or not any(map(unwanted.search, texts_of(example))):
             yield example
@@ -86,10 +87,9 @@ def _candidates(source: Source, root: str, variant: int) -> Iterator[tuple[str, 
         yield from ((word, Pair(word, word[::-1])) for word in reversed_words())
         return
     records = read_all(source_files(source, root), source.format, source.name, again=variant > 0)
-    if source.format == "intents":
-        yield from small_talk(
-            source, list(records), variant, lambda text: split_of(text, source.held_out) == source.split
-        )
+    if source.format in ("intents", "questions"):
+        ask = small_talk if source.format == "intents" else unanswerable
+        yield from ask(source, list(records), variant, lambda text: split_of(text, source.held_out) == source.split)
         return
     for record in records:
         yield _example(source, record, variant)
@@ -117,8 +117,8 @@ def _dialogue(source: Source, record: Any, variant: int) -> Dialogue:
     return turns(record, first=first)
 
 
-def _openings(source: Source, root: str) -> list[Dialogue]:
-    """Dialogues that questions may come after; those whose hash holds them out stay out here too."""
-    records = read_all(before_files(source, root), "dialogues", source.before, again=True)
+def _talks(source: Source, root: str) -> list[Dialogue]:
+    """Dialogues that questions may come up in; those whose hash holds them out stay out here too."""
+    records = read_all(talk_files(source, root), "dialogues", source.amid, again=True)
     found = (_dialogue(Source(format="dialogues"), record, 0) for record in records)
     return [d for d in found if split_of(" ".join(texts_of(d)), source.held_out) == source.split]
