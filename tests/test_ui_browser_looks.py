@@ -76,7 +76,9 @@ def test_no_part_of_the_page_has_a_scroll_bar_below_it(browser: Browser, page_se
             assert page.evaluate(SCROLLERS) == [], name
 
 
-def test_nothing_moves_while_an_answer_streams(browser: Browser, page_served: Served) -> None:
+def test_nothing_moves_when_the_page_is_there_nor_while_an_answer_streams(
+    browser: Browser, page_served: Served
+) -> None:
     with visit(browser, page_served.url) as page:
         page.evaluate(
             """() => { window.shift = 0; new PerformanceObserver((list) => {
@@ -84,6 +86,8 @@ def test_nothing_moves_while_an_answer_streams(browser: Browser, page_served: Se
             }).observe({type: "layout-shift", buffered: false}); }"""
         )
         place = page.locator("#tt-ask").bounding_box()
+        expect(page.locator("#tt-availability li").first).to_be_attached()  # what only now is in one's language
+        assert page.locator("#tt-ask").bounding_box() == place
         send(page, "hold still")
         answered(page)
         assert page.locator("#tt-ask").bounding_box() == place

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
-from ui_browser import browser, choose_model, page_served, send, visit
+from ui_browser import box_of, browser, choose_model, page_served, send, visit
 from ui_fixtures import Served, models, served
 
 from tiny_transformer.ui.examples import EXAMPLES
@@ -15,7 +15,7 @@ __all__ = ["browser", "models", "page_served"]
 def test_compare_races_all_backends_to_a_verdict(browser: Browser, page_served: Served) -> None:
     with visit(browser, page_served.url) as page:
         page.get_by_role("tab", name="Compare").click()
-        page.locator("#tt-compare-text textarea").fill("race this")
+        box_of(page, "compare").fill("race this")
         page.locator("#tt-compare-run").click()
         expect(page.locator(".tt-lane")).to_have_count(3)
         expect(page.locator(".tt-verdict.tt-good")).to_contain_text("Same text, same numbers: 3 backends agree")
@@ -29,7 +29,7 @@ def test_look_inside_shows_tokens_alternatives_and_attention(browser: Browser, p
     with visit(browser, page_served.url) as page:
         choose_model(page, "Translate")
         page.get_by_role("tab", name="Look inside").click()
-        page.locator("#tt-inside-text textarea").fill("Guten Tag")
+        box_of(page, "inside", "translate").fill("Guten Tag")
         page.locator("#tt-inside-run").click()
         expect(page.locator("#tt-read .tt-chip")).to_have_text([*"Guten␣Tag", "⟨end⟩"])
         chips = page.locator("#tt-written [data-chip]")
@@ -65,15 +65,14 @@ def test_tabs_say_what_will_be_there_and_keep_what_a_visitor_wrote(browser: Brow
         expect(page.locator("#tt-read")).to_have_text("词元、概率和注意力图会显示在这里。")
         page.get_by_role("tab", name="比较后端").click()
         expect(page.locator("#tt-lanes")).to_have_text("各后端的回答和结论会显示在这里。")
-        box = page.locator("#tt-compare-text textarea")
-        expect(box).to_have_value(EXAMPLES["chat"][0])
+        box = box_of(page, "compare")
         choose_model(page, "翻译")
         expect(box).to_have_value(EXAMPLES["translate"][0])
         expect(page.locator("#tt-lanes")).to_have_text("各后端的回答和结论会显示在这里。")
         box.fill("Eigener Satz")
         choose_model(page, "聊天")
         page.get_by_role("tab", name="看看内部").click()
-        expect(page.locator("#tt-inside-text textarea")).to_have_value(EXAMPLES["chat"][0])
+        box_of(page, "inside")
         page.get_by_role("tab", name="比较后端").click()
         expect(box).to_have_value("Eigener Satz")
 
@@ -84,8 +83,9 @@ def test_what_a_tab_cannot_answer_is_refused_at_once_in_the_visitors_language(
 ) -> None:
     with visit(browser, page_served.url, locale="zh-CN") as page:
         page.locator(f"[role=tab][data-tab-id={tab}]").click()
+        box = box_of(page, tab)
         for text, words in (("x" * 301, "最多 300 个"), ("", "还没有文字")):
-            page.locator(f"#tt-{tab}-text textarea").fill(text)
+            box.fill(text)
             page.locator(f"#tt-{tab}-run").click()
             expect(page.get_by_text(words)).to_be_visible()
         expect(page.locator("#tt-lanes .tt-lane, #tt-read .tt-chip")).to_have_count(0)

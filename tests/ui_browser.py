@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 from ui_fixtures import Served, served
 
 from tiny_transformer.text_model import load
+from tiny_transformer.ui.examples import EXAMPLES
 
 LAPTOP, PHONE = {"width": 1200, "height": 800}, {"width": 360, "height": 740}
 NEW_TOKENS = 50
@@ -69,6 +70,14 @@ def open_page(page: Page, url: str) -> None:
 def choose_model(page: Page, name: str) -> None:
     """Another model."""
     page.locator("#tt-model label").filter(has_text=name).click()
+
+
+def box_of(page: Page, tab: str, task: str = "chat") -> Locator:
+    """Where a tab takes its text, once its example stays: a tab that is just being made may write it a second time."""
+    box = page.locator(f"#tt-{tab}-text textarea")
+    expect(box).to_have_value(EXAMPLES[task][0])
+    page.wait_for_timeout(200)  # sooner than anybody types
+    return box
 
 
 def press(page: Page, name: str) -> None:

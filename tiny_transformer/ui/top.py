@@ -14,6 +14,8 @@ from tiny_transformer.ui.notices import translated
 from tiny_transformer.ui.shelf import Shelf
 from tiny_transformer.ui.strings import say
 
+_ROOM = '<details class="tt-missing tt-room"><summary>&nbsp;</summary></details>'
+
 
 @dataclass(frozen=True)
 class Top:
@@ -47,7 +49,8 @@ def build_top(desk: Desk, page: gr.Blocks, i18n: gr.I18n) -> Top:
                 container=False,
                 filterable=False,
             )
-            notes = gr.HTML(elem_id="tt-availability")
+            # The words come with the visitor's language, their line is there from the start: nothing jumps then.
+            notes = gr.HTML(_ROOM if availability(shelf, first, "en") else "", elem_id="tt-availability")
 
     def on_model(name: str, request: gr.Request) -> tuple[gr.Dropdown, str]:
         language = language_of(request)
