@@ -13,7 +13,7 @@ from tiny_transformer.bundle import CONFIG, WEIGHTS, WEIGHTS_INT8, Bundle, sha25
 from tiny_transformer.commands.init import random_bundle
 
 from .contest import ROOT
-from .contestants import ENTRIES
+from .contestants import ENTRIES, Entry
 from .shapes import Shape
 
 OURS = "tiny_transformer"
@@ -35,17 +35,22 @@ def make(models: Path, shape: Shape, entries: Iterable[str]) -> dict[str, Path]:
 
 def copies(folder: Path, bundle: Bundle, entries: Iterable[str]) -> dict[str, Path]:
     """Every entry's own form of our model, below `folder`."""
-    weights = _of_files([bundle.folder / name for name in (CONFIG, WEIGHTS)])
     found: dict[str, Path] = {}
     for name in entries:
         entry = ENTRIES[name]
         if bundle.config.architecture not in entry.architectures:
             continue
-        found[name] = bundle.folder if entry.ours else folder / f"{entry.module}-{weights}"
+        found[name] = bundle.folder if entry.ours else folder / f"{entry.module}-{_of_files(_made_from(bundle, entry))}"
         if not found[name].is_dir():
             print(f"converting for {entry.module}", file=sys.stderr)
             entry.code.convert(bundle, found[name])
     return found
+
+
+def _made_from(bundle: Bundle, entry: Entry) -> list[Path]:
+    """The weights, and the graphs too if it runs those."""
+    graphs = bundle.folder.glob("*.onnx") if entry.graphs else ()
+    return [bundle.folder / CONFIG, bundle.folder / WEIGHTS, *sorted(graphs)]
 
 
 def _of_files(paths: Iterable[Path]) -> str:

@@ -1,6 +1,7 @@
 """The contest itself: fair turns, right ratios, and figures in the README that come from the kept results."""
 
 import json
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -104,14 +105,40 @@ def test_a_peers_copy_belongs_to_the_weights_it_was_made_from(tmp_path: Path, mo
         folder.mkdir(parents=True)
 
     peer = SimpleNamespace(
-        architectures=ARCHITECTURES, ours=False, module="peer", code=SimpleNamespace(convert=convert)
+        architectures=ARCHITECTURES, ours=False, graphs=False, module="peer", code=SimpleNamespace(convert=convert)
     )
+    runner = SimpleNamespace(**(vars(peer) | {"graphs": True, "module": "runner"}))
     monkeypatch.setitem(ENTRIES, "peer", peer)
+    monkeypatch.setitem(ENTRIES, "runner", runner)
     bundles = [
         random_bundle(tmp_path / f"{i}", tiny_config(), "translate", seed=seed) for i, seed in enumerate((1, 2, 1))
     ]
     found = [copies(tmp_path / "copies", bundle, ["peer"])["peer"] for bundle in bundles]
     assert found[0] == found[2] != found[1]
+    both = [copies(tmp_path / "copies", bundles[0], ["peer", "runner"])]
+    (bundles[0].folder / "decoder_model.onnx").write_bytes(b"another exporter's")
+    both.append(copies(tmp_path / "copies", bundles[0], ["peer", "runner"]))
+    assert both[0]["peer"] == both[1]["peer"]
+    assert both[0]["runner"] != both[1]["runner"]  # whoever runs our graphs has today's
+
+
+def test_genai_is_told_of_a_model_without_another_folder_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from benchmarks.contestants import onnxruntime_genai as contestant
+
+    bundle = random_bundle(tmp_path / "ours", tiny_config(architecture="decoder-only"), "chat")
+    for names in contestant.FILES.values():
+        for name in names:
+            (bundle.folder / name).touch()
+    contestant.convert(bundle, tmp_path / "elsewhere" / "genai")
+    genai = SimpleNamespace(Model=lambda folder: json.loads((Path(folder) / "genai_config.json").read_text("utf-8")))
+    monkeypatch.setitem(sys.modules, "onnxruntime_genai", genai)
+    for threads in (2, 1):
+        told = contestant.open_model(tmp_path / "elsewhere" / "genai", "int8", threads, "cpu").model
+        assert told["model"]["decoder"]["session_options"]["intra_op_num_threads"] == threads
+        assert told["model"]["decoder"]["filename"] == "decoder_model_int8.onnx"
+        assert told["model"]["vocab_size"] == bundle.config.vocab_size
 
 
 def test_the_readme_shows_the_kept_results() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from tiny_transformer.bundle import DECODER_INT8, DECODER_ONNX, WEIGHTS, WEIGHTS_INT8, Bundle
 
 RUNTIME = "onnxruntime_genai"
+DESCRIPTION = "genai_config.json"
 FILES = {"float32": (DECODER_ONNX, WEIGHTS), "int8": (DECODER_INT8, WEIGHTS_INT8)}
 
 
@@ -17,23 +18,26 @@ def convert(bundle: Bundle, folder: Path) -> None:
         (folder / precision).mkdir(parents=True)
         for name in names:
             (folder / precision / name).write_bytes((bundle.folder / name).read_bytes())
+        told = json.dumps(description(bundle, names[0]), indent=2)
+        (folder / precision / DESCRIPTION).write_text(told, encoding="utf-8")
 
 
 def open_model(folder: Path, precision: str, threads: int, device: str) -> "Generator":
     """The model; how many threads it may use stands in its description."""
     import onnxruntime_genai
 
-    config = Bundle.open(folder.parent / "tiny_transformer")
-    describe(folder / precision, config, FILES[precision][0], threads)
+    path = folder / precision / DESCRIPTION
+    told = json.loads(path.read_text(encoding="utf-8"))
+    told["model"]["decoder"]["session_options"]["intra_op_num_threads"] = threads
+    path.write_text(json.dumps(told, indent=2), encoding="utf-8")
     return Generator(onnxruntime_genai, str(folder / precision))
 
 
-def describe(folder: Path, bundle: Bundle, graph: str, threads: int) -> None:
-    """genai_config.json: names, sizes and special tokens."""
+def description(bundle: Bundle, graph: str) -> dict[str, Any]:
+    """Names, sizes and special tokens, as genai wants to be told."""
     config, special = bundle.config, bundle.generation
     decoder = {
         "session_options": {
-            "intra_op_num_threads": threads,
             "inter_op_num_threads": 1,
             "session.intra_op.allow_spinning": "0",
             "provider_options": [],
@@ -66,7 +70,7 @@ def describe(folder: Path, bundle: Bundle, graph: str, threads: int) -> None:
         "decoder": decoder,
     }
     search = {"do_sample": False, "num_beams": 1, "past_present_share_buffer": True, "max_length": config.max_length}
-    (folder / "genai_config.json").write_text(json.dumps({"model": model, "search": search}, indent=2))
+    return {"model": model, "search": search}
 
 
 class Generator:
