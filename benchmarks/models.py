@@ -48,9 +48,11 @@ def copies(folder: Path, bundle: Bundle, entries: Iterable[str]) -> dict[str, Pa
 
 
 def _made_from(bundle: Bundle, entry: Entry) -> list[Path]:
-    """The weights, and the graphs too if it runs those."""
-    graphs = bundle.folder.glob("*.onnx") if entry.graphs else ()
-    return [bundle.folder / CONFIG, bundle.folder / WEIGHTS, *sorted(graphs)]
+    """The weights; if it runs our graphs, these and their 8-bit weights too."""
+    names = [CONFIG, WEIGHTS]
+    if entry.graphs:
+        names += sorted(name for name in bundle.files() if name.endswith(".onnx") or name == WEIGHTS_INT8)
+    return [bundle.folder / name for name in names]
 
 
 def _of_files(paths: Iterable[Path]) -> str:

@@ -123,7 +123,7 @@ def floor(ours: Path, threads: int) -> dict[str, Any]:
     """For one row: every weight of the decoder is read once a token, as fast as so many cores can read."""
     found = {}
     for precision, name in WEIGHT_FILES.items():
-        if not (ours / name).is_file():  # no entry in 8 bits takes part
+        if not (ours / name).is_file():  # made where an entry runs our graphs
             continue
         n_bytes = read_per_step(read_index(ours / name), int8=precision == "int8")
         program = f"from benchmarks.machine import bandwidth; print(bandwidth({n_bytes}, {threads}))"

@@ -25,12 +25,17 @@ while len(ids) < {max_new_tokens} and len(prefix) + len(ids) <= {max_length}:
     feed = {{"input_ids": np.array([new]), "position_ids": np.arange(start, start + len(new))[None]}}
     logits, *present = decoder.run(None, feed | past | memory)
     past = dict(zip(past, present))
-    new = [int(logits[0, -1].argmax())]
+    {choice}
     if new == [{eos_id}]:
         break
     ids += new
 print(tokenizer.decode(ids))
 """
+
+_LIKELIEST = "new = [int(logits[0, -1].argmax())]"
+_LIKELIEST_NEW = """scores, said = logits[0, -1], [*{begun}, *ids]
+    scores[said] = np.where(scores[said] > 0, scores[said] / {penalty}, scores[said] * {penalty})  # say other things
+    new = [int(scores.argmax())]"""
 
 _ENCODER_DECODER = """encoder = ort.InferenceSession(f"{{folder}}/encoder_model.onnx")
 decoder = ort.InferenceSession(f"{{folder}}/decoder_model.onnx")
@@ -55,6 +60,9 @@ _COMPLETE = """decoder = ort.InferenceSession(f"{{folder}}/decoder_model.onnx")
 memory = {{}}
 prefix = [{bos_id}, *tokenizer.encode({text}).ids]
 """
+
+# What of the text is written before the first step: a repetition penalty counts it, and nothing before it.
+_BEGUN = {"translate": "prefix", "chat": "prefix[-1:]", "complete": "prefix"}
 
 _EXAMPLES = {"de": "Guten Morgen!", "zh": "今天天气真好。", "en": "Good morning!", "fr": "Bonjour !"}
 
@@ -85,4 +93,7 @@ def bare_onnx(bundle: Bundle, repo_id: str) -> str:
         "user": generation.roles.get("user"),
         "assistant": generation.roles.get("assistant"),
     }
+    penalty = generation.repetition_penalty
+    again = _LIKELIEST_NEW.format(begun=_BEGUN[generation.task], penalty=penalty)
+    values["choice"] = _LIKELIEST if penalty == 1.0 else again
     return (_IMPORTS + middle + _LOOP).format(**values)

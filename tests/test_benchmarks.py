@@ -19,7 +19,7 @@ from benchmarks.gpu import NEAR, shortfall
 from benchmarks.machine import bandwidth
 from benchmarks.models import copies
 from benchmarks.shapes import SHAPES
-from benchmarks.speed import disk
+from benchmarks.speed import disk, floor
 from benchmarks.summary import agreement, ratio, ratios, summed_up
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.commands.init import random_bundle
@@ -198,3 +198,10 @@ def test_the_papers_table_is_that_of_the_kept_runs() -> None:
 
 def shown(ratio: dict[str, float]) -> str:
     return f"**{ratio['median']:.2f}** ({ratio['least']:.2f} – {ratio['most']:.2f})"
+
+
+def test_the_floor_is_that_of_the_files_that_are_there(tmp_path: Path) -> None:
+    folder = random_bundle(tmp_path / "ours", tiny_config(), "translate").folder
+    assert list(floor(folder, 1)) == ["float32"]
+    (folder / "model_int8.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    assert list(floor(folder, 1)) == ["float32", "int8"]

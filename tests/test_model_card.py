@@ -193,15 +193,17 @@ def test_a_fresh_card_has_nothing_by_hand(bundle: Bundle) -> None:
         ("decoder-only-learned", "complete", "Once"),
     ],
 )
+@pytest.mark.parametrize("penalty", [1.0, 1.3])
 def test_the_cards_bare_onnx_code_says_what_we_say(
-    exported: Callable[[str], Bundle], name: str, task: str, text: str
+    exported: Callable[[str], Bundle], name: str, task: str, text: str, penalty: float
 ) -> None:
     made = exported(name)
-    bundle = Bundle(made.folder, made.config, replace(made.generation, task=task))
+    bundle = Bundle(made.folder, made.config, replace(made.generation, task=task, repetition_penalty=penalty))
     code = bare_onnx(bundle, REPO).replace(json.dumps(example_text(bundle), ensure_ascii=False), json.dumps(text))
     code = re.sub(r"snapshot_download\(.*\)", repr(str(made.folder)), code)
     printed = StringIO()
     with redirect_stdout(printed):
         exec(compile(code, "card", "exec"), {})
-    expected = tt.load(made.folder, "onnx").generate(text, raw=task == "complete").text
+    model = tt.load(made.folder, "onnx")
+    expected = model.generate(text, raw=task == "complete", repetition_penalty=penalty).text
     assert printed.getvalue().rstrip("\n") == expected.rstrip("\n")

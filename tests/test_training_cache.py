@@ -74,6 +74,18 @@ def test_whatever_changes_the_ids_makes_a_new_cache(pairs: Source, what: str, mo
         tokenised(pairs, "", tokenizer, length)
 
 
+def test_other_talk_among_the_questions_makes_a_new_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    questions = write_jsonl(tmp_path / "i.jsonl", [{"questions": ["Hi", "Hey"], "answer": "Hello!"}])
+    talk = write_jsonl(tmp_path / "d.jsonl", [{"turns": ["a", "b"]}])
+    source = Source(name="i", path=str(questions), format="intents", compose=2, amid=str(talk))
+    tokenised(source, "", byte_tokenizer(), 64)
+    monkeypatch.setattr(cache, "read_examples", no_reading)
+    tokenised(source, "", byte_tokenizer(), 64)
+    write_jsonl(talk, [{"turns": ["c", "d"]}])
+    with pytest.raises(AssertionError, match="not used"):
+        tokenised(source, "", byte_tokenizer(), 64)
+
+
 def test_a_failure_leaves_no_half_written_cache(pairs: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> Iterator:
         yield turns(("a", "b"))

@@ -148,6 +148,10 @@ def test_evaluate_over_the_data_folder_gives_the_figures_of_the_card(
     assert main(["evaluate", str(tmp_path / "model"), "--data", str(data), "--backend", "eager"]) == 0
     chrf = story["results"]["test"]["zh-en.test"]["metrics"]["chrf"]
     assert f"zh-en.test       chrf         {chrf:6.2f}  nrefs:1" in capsys.readouterr().out
+    for wrong in ('{"recipe": null}', '{"recipe": []}', '{"recipe": 3}', '{"recipe": "x"}', "[]"):
+        (tmp_path / "model" / "training.json").write_text(wrong, encoding="utf-8")
+        assert main(["evaluate", str(tmp_path / "model"), "--data", str(data), "--backend", "eager"]) == 2
+        assert "has no training.json that names its test data" in capsys.readouterr().err
     (tmp_path / "model" / "training.json").unlink()
     assert main(["evaluate", str(tmp_path / "model"), "--data", str(data), "--backend", "eager"]) == 2
     assert "has no training.json that names its test data" in capsys.readouterr().err

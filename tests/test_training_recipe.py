@@ -158,6 +158,8 @@ def test_a_setting_is_known_by_its_former_name_too() -> None:
     )
     assert old == new
     assert new.sources[0].amid == "films.jsonl"
+    with pytest.raises(ConfigError, match="before and amid, which are the same setting"):
+        parse_recipe({"task": "chat", "sources": [source | {"before": "", "amid": "films.jsonl"}]}, name="x")
 
 
 def test_no_source_of_the_chat_gives_away_what_another_holds_out() -> None:

@@ -107,8 +107,8 @@ class OrtBackend:
         """Add tokens (B, T) to every row; logits (B, V) after the last. T > 1 for a single row only."""
         if ids.ndim != 2 or ids.shape[0] != state.lengths.size or 0 in ids.shape or min(ids.shape) > 1:
             raise InputError(f"A step of shape {ids.shape} does not fit a state of {state.lengths.size} rows.")
-        # As unsigned numbers, negative ids are huge.
-        if np.asarray(ids, np.int64).view(np.uint64).max() >= self.config.vocab_size:
+        new = ids.ravel().tolist()  # of a few numbers, Python finds the largest sooner than numpy
+        if min(new) < 0 or max(new) >= self.config.vocab_size:
             raise InputError(f"A step holds ids outside the vocabulary of {self.config.vocab_size}; check them.")
         logits = self._decode(ids, state)  # B T V
         state.lengths += ids.shape[1]
@@ -211,7 +211,7 @@ class OrtBackend:
     def _decode(self, ids: np.ndarray, state: OrtState) -> np.ndarray:
         """Run new tokens (B, T) behind each row's length; logits B T V, in the state's own buffer."""
         n_new = ids.shape[1]
-        needed = int(state.lengths.max()) + n_new
+        needed = max(state.lengths.tolist()) + n_new
         if 0 < state.capacity < needed:
             raise InputError(f"The cache has {state.capacity} places and {needed} are needed; ask for more.")
         if state.binding is None:

@@ -38,7 +38,7 @@ def stream_batch(backend: Backend, request: Request) -> Iterator[list[tuple[int,
     while live:
         logits = running.logits
         chosen = chooser.choose(logits, live, written)
-        scores = logits[np.arange(len(live)), chosen].tolist()
+        scores = [logits.item(place, token_id) for place, token_id in enumerate(chosen)]
         check_finite(scores)
         normalizers: Iterator[float] = repeat(math.nan)
         if options.logprobs:

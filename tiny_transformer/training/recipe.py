@@ -116,7 +116,8 @@ def load_recipe(name: str, overrides: Sequence[str] = (), also: Sequence[str] = 
 
 def told_recipe(values: Mapping[str, Any]) -> Recipe:
     """The recipe that a `training.json` tells of."""
-    return parse_recipe({key: value for key, value in values.items() if key != "name"}, name=str(values["name"]))
+    values = dict(values)
+    return parse_recipe(values, name=str(values.pop("name")))
 
 
 def parse_recipe(values: Mapping[str, Any], *, name: str) -> Recipe:
@@ -172,6 +173,9 @@ def _check(recipe: Recipe, where: str) -> None:
 def _source(values: Any, where: str) -> Source:
     """A source; a setting may have the name that it had when a model was trained."""
     if isinstance(values, Mapping):
+        twice = [f"{old} and {new}" for old, new in _FORMERLY.items() if old in values and new in values]
+        if twice:
+            raise ConfigError(f"{where} has {twice[0]}, which are the same setting; remove one.")
         values = {_FORMERLY.get(name, name): value for name, value in values.items()}
     return _build(Source, values, where)
 

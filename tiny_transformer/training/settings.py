@@ -36,7 +36,9 @@ class Source(JsonConfig):
     balance: float = 0.0  # intents: from 0, phrasings as often as they come, to 1, every intent as often as the largest
     amid: str = ""  # dialogues below --data; where others are composed, some hold a few turns of one of these
     recast: bool = False  # stories: in every variant but the first, with other animals, things and names
-    keep: str = ""  # a regular expression, case ignored: only what matches is used (a question, a story, a source)
+    keep: str = (
+        ""  # a regular expression, case ignored: only what matches is used (a question, a story, a pair's first text)
+    )
     leave_out: str = ""  # a regular expression, case ignored: examples with a text that matches are not used
     packing: bool = False  # several documents a row, or several pairs; documents see those before them, pairs nothing
     bpe_dropout: float = 0.0  # chance to skip a merge in what is only read (Provilkov et al. 2020); variant 0 is clean
@@ -62,7 +64,7 @@ class Source(JsonConfig):
             f"bpe_dropout respells what is only read, and of {self.name} everything is learnt; leave it out.",
         )
         for name, pattern in (("keep", self.keep), ("leave_out", self.leave_out)):
-            require(_is_pattern(pattern), f"{name} of {self.name} is no regular expression; correct it.")
+            require(_is_pattern(pattern), f"{name} of {self.name or self.path} is no regular expression; correct it.")
         require(
             bool(self.reply) == (self.format == "questions"),
             f"A source of questions needs a reply, and no other has one; correct {self.name or self.path}.",
@@ -175,7 +177,7 @@ def _at_least(name: str, value: float, low: float) -> None:
 def _is_pattern(text: str) -> bool:
     try:
         re.compile(text)
-    except re.error:
+    except (re.error, OverflowError, RecursionError):
         return False
     return True
 

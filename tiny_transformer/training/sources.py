@@ -3,7 +3,7 @@
 import hashlib
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tiny_transformer.errors import DataError
@@ -32,7 +32,8 @@ def read_examples(source: Source, root: str, split: str, variant: int = 0) -> It
         yield example
     # A small share of a small file may be empty by chance; a file of its own may not.
     if not found and split == source.split:
-        raise DataError(f"{source.path or source.format} gave no {split} example; check the file and held_out.")
+        what = source.path or source.format
+        raise DataError(f"{what} gave no {split} example; check the file, keep, leave_out and held_out.")
 
 
 def held_out(source: Source, root: str, split: str) -> list[Example]:
@@ -87,12 +88,18 @@ def _candidates(source: Source, root: str, variant: int) -> Iterator[tuple[str, 
         yield from ((word, Pair(word, word[::-1])) for word in reversed_words())
         return
     records = read_all(source_files(source, root), source.format, source.name, again=variant > 0)
-    if source.format in ("intents", "questions"):
-        ask = small_talk if source.format == "intents" else unanswerable
-        yield from ask(source, list(records), variant, lambda text: split_of(text, source.held_out) == source.split)
-        return
-    for record in records:
-        yield _example(source, record, variant)
+    if source.format == "intents":
+        yield from small_talk(source, list(records), variant, _is_trained_on(source))
+    elif source.format == "questions":
+        wanted = (text for text in records if re.search(source.keep, text, re.IGNORECASE))  # few of them, as it may be
+        yield from unanswerable(source, wanted, variant, _is_trained_on(source))
+    else:
+        for record in records:
+            yield _example(source, record, variant)
+
+
+def _is_trained_on(source: Source) -> Callable[[str], bool]:
+    return lambda text: split_of(text, source.held_out) == source.split
 
 
 def _example(source: Source, record: Any, variant: int) -> tuple[str, Example]:
@@ -121,4 +128,9 @@ def _talks(source: Source, root: str) -> list[Dialogue]:
     """Dialogues that questions may come up in; those whose hash holds them out stay out here too."""
     records = read_all(talk_files(source, root), "dialogues", source.amid, again=True)
     found = (_dialogue(Source(format="dialogues"), record, 0) for record in records)
-    return [d for d in found if split_of(" ".join(texts_of(d)), source.held_out) == source.split]
+    return [d for d in found if _takes_turns(d) and split_of(" ".join(texts_of(d)), source.held_out) == source.split]
+
+
+def _takes_turns(dialogue: Dialogue) -> bool:
+    """Whether the user begins and the two alternate: what stands amid other questions must not change who asks."""
+    return all(message["role"] == ("user", "assistant")[i % 2] for i, message in enumerate(dialogue.messages))
