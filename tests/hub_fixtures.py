@@ -14,7 +14,6 @@ from tiny_transformer.bundle import (
     DECODER_INT8,
     DECODER_INT8_BATCH,
     ENCODER_INT8,
-    ENCODER_INT8_BATCH,
     EVALUATION,
     TORCHSCRIPT,
     WEIGHTS,
@@ -47,8 +46,7 @@ def repo(hub: HubServer, model: Bundle) -> Repo:
         ATTENTION_ONNX,
         ENCODER_INT8,
         DECODER_INT8,
-        ENCODER_INT8_BATCH,
-        DECODER_INT8_BATCH,
+            DECODER_INT8_BATCH,
         TORCHSCRIPT,
         EVALUATION,
     ):

@@ -25,7 +25,6 @@ from tiny_transformer.bundle import (
     DECODER_INT8_BATCH,
     DECODER_ONNX,
     ENCODER_INT8,
-    ENCODER_INT8_BATCH,
     ENCODER_ONNX,
     WEIGHTS,
     WEIGHTS_INT8,
@@ -41,7 +40,6 @@ MANY_ROWS = 8  # from here on a step is more arithmetic than reading
 BYTES_PER_THREAD = 10_000_000
 
 MASK = "encoder_attention_mask"
-_NO_IDS = np.empty((0, 0), dtype=np.int64)
 
 
 @dataclass
@@ -50,15 +48,17 @@ class OrtState:
 
     caches: dict[str, np.ndarray]  # past's name → R H C K
     memory: dict[str, np.ndarray]  # the encoder's keys and values, R H S K, and its mask, R S; empty without encoder
-    lengths: np.ndarray  # B: how much of each row is written
+    lengths: list[int]  # B: how much of each row is written
     sources: np.ndarray  # B: which source each row of the memory holds
     capacity: int  # places in the cache of each row
     # What the next run is bound to; None until a run, and after the number of rows has changed.
     session: Any = None
     binding: Any = None
-    ids: np.ndarray = field(default_factory=lambda: _NO_IDS)  # B T
-    positions: np.ndarray = field(default_factory=lambda: _NO_IDS)  # B T
+    shape: tuple[int, int] = (0, 0)  # B T, of the next two
+    ids: Any = None
+    positions: Any = None
     logits: np.ndarray = field(default_factory=lambda: np.empty((0, 0, 0), dtype=np.float32))  # B T V
+    newest: np.ndarray = field(default_factory=lambda: np.empty((0, 0), dtype=np.float32))  # B V: its last places
     space: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.float32))  # that `logits` lies in
 
 
@@ -71,10 +71,8 @@ class OrtBackend:
         self.max_rows = 64
         self._bundle = bundle
         self._weights = WEIGHTS_INT8 if int8 else WEIGHTS
-        # For a few rows, and for many.
-        self._encoders = _pair(bundle, ENCODER_INT8, ENCODER_INT8_BATCH) if int8 else (ENCODER_ONNX, ENCODER_ONNX)
-        self._decoders = _pair(bundle, DECODER_INT8, DECODER_INT8_BATCH) if int8 else (DECODER_ONNX, DECODER_ONNX)
-        self._places = np.arange(self.config.max_length)
+        self._encoder = ENCODER_INT8 if int8 else ENCODER_ONNX
+        self._decoders = _pair(bundle) if int8 else (DECODER_ONNX, DECODER_ONNX)  # for a few rows, and for many
         self._threads = threads
         index = read_index(bundle.folder / WEIGHTS_INT8) if int8 else bundle.index
         self._bytes_per_step = read_per_step(index, int8=int8)
@@ -94,44 +92,45 @@ class OrtBackend:
         state = OrtState(
             caches=self._empty_caches(n_rows, capacity),
             memory=self._read(source),
-            lengths=np.zeros(n_rows, dtype=np.int64),
+            lengths=[0] * n_rows,
             sources=np.arange(n_rows),
             capacity=capacity,
         )
-        logits = self._decode(prefix.ids, state)  # B T V
+        logits = self._decode(prefix.ids.tolist(), state)  # B T V
         # Places past a row's own length now hold padding's keys: overwritten before any query sees them.
-        state.lengths = prefix.lengths.copy()
+        state.lengths = prefix.lengths.tolist()
         return logits[np.arange(n_rows), prefix.lengths - 1], state
 
     def step(self, ids: np.ndarray, state: OrtState) -> tuple[np.ndarray, OrtState]:
         """Add tokens (B, T) to every row; logits (B, V) after the last. T > 1 for a single row only."""
-        if ids.ndim != 2 or ids.shape[0] != state.lengths.size or 0 in ids.shape or min(ids.shape) > 1:
-            raise InputError(f"A step of shape {ids.shape} does not fit a state of {state.lengths.size} rows.")
-        new = ids.ravel().tolist()  # of a few numbers, Python finds the largest sooner than numpy
-        if min(new) < 0 or max(new) >= self.config.vocab_size:
+        shape = ids.shape
+        if len(shape) != 2 or shape[0] != len(state.lengths) or 0 in shape or min(shape) > 1:
+            raise InputError(f"A step of shape {shape} does not fit a state of {len(state.lengths)} rows.")
+        rows = ids.tolist()
+        if min(map(min, rows)) < 0 or max(map(max, rows)) >= self.config.vocab_size:
             raise InputError(f"A step holds ids outside the vocabulary of {self.config.vocab_size}; check them.")
-        logits = self._decode(ids, state)  # B T V
-        state.lengths += ids.shape[1]
-        return logits[:, -1], state
+        self._decode(rows, state)
+        state.lengths = [length + shape[1] for length in state.lengths]
+        return state.newest, state
 
     def reorder(self, state: OrtState, rows: np.ndarray) -> OrtState:
         """The state whose row i was row rows[i]; rows may be repeated or left out."""
         rows = np.asarray(rows, dtype=np.int64)
-        used = int(state.lengths.max())
-        if rows.size != state.lengths.size:
+        if rows.size != len(state.lengths):
             state.binding = None
+        used = max(state.lengths)
         state.caches = {name: moved(buffer, rows, used) for name, buffer in state.caches.items()}
         sources = state.sources[rows]
         # A beam mostly trades places among rows of one source: then the memory can stay as it is.
         if state.memory and not np.array_equal(sources, state.sources):
             state.memory = {name: moved(array, rows) for name, array in state.memory.items()}
-        state.sources, state.lengths = sources, state.lengths[rows]
+        state.sources, state.lengths = sources, [state.lengths[row] for row in rows.tolist()]
         return state
 
     def join(self, state: OrtState, other: OrtState) -> OrtState:
         """The rows of both, `other`'s behind; both were started with the same capacity."""
-        first, n_rows = state.lengths.size, state.lengths.size + other.lengths.size
-        used = int(max(state.lengths.max(), other.lengths.max()))
+        first, n_rows = len(state.lengths), len(state.lengths) + len(other.lengths)
+        used = max(*state.lengths, *other.lengths)
         for name, buffer in state.caches.items():
             state.caches[name] = buffer = grown(buffer, n_rows, first, used)
             buffer[first:n_rows, :, :used] = other.caches[name][: n_rows - first, :, :used]
@@ -140,7 +139,7 @@ class OrtBackend:
             for name, array in state.memory.items():
                 state.memory[name] = stacked(array[:first], other.memory[name][: n_rows - first], width, len(array))
         state.sources = np.concatenate((state.sources, other.sources + state.sources.max() + 1))
-        state.lengths = np.concatenate((state.lengths, other.lengths))
+        state.lengths += other.lengths
         state.binding = None
         return state
 
@@ -157,9 +156,8 @@ class OrtBackend:
         """Logits (B, T, V) of a whole target at once, from an empty past."""
         check_inputs(self.config, target, source)
         n_rows = len(target.ids)
-        lengths = np.zeros(n_rows, dtype=np.int64)
-        state = OrtState(self._empty_caches(n_rows, 0), self._read(source), lengths, np.arange(n_rows), capacity=0)
-        return self._decode(target.ids, state)
+        state = OrtState(self._empty_caches(n_rows, 0), self._read(source), [0] * n_rows, np.arange(n_rows), capacity=0)
+        return self._decode(target.ids.tolist(), state)
 
     def attention(self, target: Batch, source: Batch | None) -> AttentionArrays:
         """Every attention weight of one pass over the whole target; int8 graphs have the float model's."""
@@ -183,8 +181,7 @@ class OrtBackend:
         if source is None:
             return {}
         self._open_decoder_meanwhile(len(source.ids))
-        graph = self._encoders[len(source.ids) >= MANY_ROWS]
-        session = self._session(graph, self._weights, self._threads or cores())
+        session = self._session(self._encoder, self._weights, self._threads or cores())
         mask = source.mask.astype(np.int64)
         n_rows, length = source.ids.shape
         memory = {name: np.empty(self._cache_shape(n_rows, length), dtype=np.float32) for name in sorted(self._memory)}
@@ -208,35 +205,42 @@ class OrtBackend:
 
         threading.Thread(target=work, daemon=True).start()
 
-    def _decode(self, ids: np.ndarray, state: OrtState) -> np.ndarray:
-        """Run new tokens (B, T) behind each row's length; logits B T V, in the state's own buffer."""
-        n_new = ids.shape[1]
-        needed = max(state.lengths.tolist()) + n_new
+    def _decode(self, ids: list[list[int]], state: OrtState) -> np.ndarray:
+        """Run new tokens (B T) behind each row's length; logits B T V, in the state's own buffer."""
+        shape = len(ids), len(ids[0])
+        needed = max(state.lengths) + shape[1]
         if 0 < state.capacity < needed:
             raise InputError(f"The cache has {state.capacity} places and {needed} are needed; ask for more.")
         if state.binding is None:
             state.session = self._decoder_session(len(ids))
             state.binding = state.session.io_binding()
             self._bind_buffers(state, in_place=state.capacity > 0)
-            state.ids = _NO_IDS
-        if state.ids.shape != ids.shape:
-            state.ids, state.positions = (np.empty(ids.shape, dtype=np.int64) for _ in range(2))
-            shape = (*ids.shape, self.config.vocab_size)
-            size = math.prod(shape)
-            if not size <= state.space.size <= 4 * size:  # what a long prefix took is not kept for a few rows' steps
-                state.space = np.empty(size, dtype=np.float32)
-            state.logits = state.space[:size].reshape(shape)
-            _bind_input(state.binding, "input_ids", state.ids)
-            _bind_input(state.binding, "position_ids", state.positions)
-            _bind_output(state.binding, "logits", state.logits)
-        state.ids[:] = ids
-        np.add(state.lengths[:, None], self._places[:n_new], out=state.positions)
+            state.shape = (0, 0)
+        if state.shape != shape:
+            self._bind_new(state, shape)
+        # After a step over megabytes of weights, numpy would come from memory again: a few numbers go in faster by hand.
+        for row, (new, length) in enumerate(zip(ids, state.lengths, strict=True)):
+            for t, token_id in enumerate(new):
+                state.ids[row, t], state.positions[row, t] = token_id, length + t
         state.session.run_with_iobinding(state.binding)
         return state.logits
 
+    def _bind_new(self, state: OrtState, shape: tuple[int, int]) -> None:
+        """Buffers for new tokens (B T), where they stand, and the logits that come of them."""
+        ids, positions = (np.empty(shape, dtype=np.int64) for _ in range(2))
+        size = math.prod(shape) * self.config.vocab_size
+        if not size <= state.space.size <= 4 * size:  # what a long prefix took is not kept for a few rows' steps
+            state.space = np.empty(size, dtype=np.float32)
+        state.logits = state.space[:size].reshape(*shape, self.config.vocab_size)
+        state.newest = state.logits[:, -1]
+        state.shape, state.ids, state.positions = shape, memoryview(ids), memoryview(positions)
+        _bind_input(state.binding, "input_ids", ids)
+        _bind_input(state.binding, "position_ids", positions)
+        _bind_output(state.binding, "logits", state.logits)
+
     def _bind_buffers(self, state: OrtState, in_place: bool) -> None:
         """Past and present are one buffer: the graph writes the new places and copies nothing."""
-        n_rows = state.lengths.size
+        n_rows = len(state.lengths)
         for past, present in self._caches.items():
             _bind_input(state.binding, past, state.caches[past][:n_rows])
             if in_place:
@@ -278,9 +282,9 @@ def open_ort(bundle: Bundle, *, threads: int | None = None, int8: bool = False) 
     return OrtBackend(bundle, threads=threads, int8=int8)
 
 
-def _pair(bundle: Bundle, few: str, many: str) -> tuple[str, str]:
-    """The graphs for few rows and for many; the same where the model has but one."""
-    return few, many if bundle.has(many) else few
+def _pair(bundle: Bundle) -> tuple[str, str]:
+    """The 8-bit decoders for few rows and for many; the same where the model has but one."""
+    return DECODER_INT8, DECODER_INT8_BATCH if bundle.has(DECODER_INT8_BATCH) else DECODER_INT8
 
 
 def _check_int8(bundle: Bundle) -> None:
@@ -323,10 +327,13 @@ def cores() -> int:
 
 def read_per_step(index: WeightIndex, *, int8: bool) -> int:
     """How many bytes of weights the decoder reads for every new token: as stored, or computed with in float32."""
-    of_source = ".cross_attention.key_value."  # run once a source, by the encoder's graph
-    parts = ("decoder.", "embedding.")
-    read = [entry for name, entry in index.tensors.items() if name.startswith(parts) and of_source not in name]
+    read = [entry for name, entry in index.tensors.items() if not is_of_source(name)]
     return sum(entry.length if int8 else 4 * math.prod(entry.shape) for entry in read)
+
+
+def is_of_source(name: str) -> bool:
+    """Whether a tensor is used once a source, by the encoder's graph."""
+    return name.startswith("encoder.") or ".cross_attention.key_value." in name
 
 
 def _bind_input(binding: Any, name: str, array: np.ndarray) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tiny_transformer.backends.base import Backend
 from tiny_transformer.generation.request import Request, finish_reason
-from tiny_transformer.generation.running import Running
+from tiny_transformer.generation.running import Running, compacted
 from tiny_transformer.generation.sampling import (
     forbid,
     likeliest_of_rows,
@@ -60,18 +60,30 @@ def beam_search(backend: Backend, request: Request) -> list[Generated]:
     live = [searches[i] for i in running.fill(0)]
     while live:
         scores = score(request, live, running.logits)
-        parents: list[int] = []
+        parents: list[list[int]] = []
         first = 0
         for search in live:
             rows = slice(first, first + len(search.live))
-            parents += [first + parent for parent in search.advance(scores.of(rows))]
+            parents.append([first + parent for parent in search.advance(scores.of(rows))])
             first = rows.stop
-        live = [search for search in live if not search.done]
-        running.keep(np.array(parents, dtype=np.int64))
+        kept = compacted(np.array([not search.done for search in live]))
+        live = [live[i] for i in kept]
+        running.keep(np.array([parent for i in kept for parent in parents[i]], dtype=np.int64))
         if live:
             running.step([hypothesis.ids[-1] for search in live for hypothesis in search.live])
         live += [searches[i] for i in running.fill(len(live))]
     return [search.result() for search in searches]
+
+
+def staying(parents: Sequence[int]) -> list[int]:
+    """An order in which as many children as can be stand where their parent stood: their rows need not move."""
+    places: dict[int, int] = {}  # place → child
+    for child, parent in enumerate(parents):
+        if parent < len(parents):
+            places.setdefault(parent, child)
+    stay = set(places.values())
+    others = iter([child for child in range(len(parents)) if child not in stay])
+    return [places[place] if place in places else next(others) for place in range(len(parents))]
 
 
 def score(request: Request, live: Sequence["TextSearch"], logits: np.ndarray) -> Scores:
@@ -134,8 +146,12 @@ class TextSearch:
             else:
                 live.append(Hypothesis(ids, tokens, total))
                 parents.append(place)
-        self.live = [] if self._settled(live) else live
-        return parents if self.live else []
+        if self._settled(live):
+            self.live = []
+            return []
+        order = staying(parents)
+        self.live = [live[i] for i in order]
+        return [parents[i] for i in order]
 
     def _candidates(self, scores: Scores) -> list[tuple[float, int, int]]:
         """(total, which live hypothesis, id) of the best extensions over all of them, best first."""

@@ -27,9 +27,11 @@ class Running:
 
     def fill(self, n_running: int) -> list[int]:
         """Start texts that wait, one row each behind the others, if there is room for a group; their numbers."""
+        if not self._waiting:
+            return []
         self._request.check_halt()
         free = self._room - n_running
-        if not self._waiting or (n_running and free < max(1, self._room // GROUP)):
+        if n_running and free < max(1, self._room // GROUP):
             return []
         longest = self._request.n_read(self._waiting[-1])
         n_new = min(free, len(self._waiting), max(1, READ_AT_ONCE // longest))
@@ -50,4 +52,12 @@ class Running:
     def step(self, ids: Sequence[int]) -> None:
         """Add a token to every row."""
         self._request.check_halt()
-        self.logits, self._state = self._backend.step(np.array(ids)[:, None], self._state)
+        self.logits, self._state = self._backend.step(np.array([[i] for i in ids]), self._state)
+
+
+def compacted(alive: np.ndarray) -> np.ndarray:
+    """Indices of the live rows, the last of them moved into the holes: few rows change their place."""
+    n_alive = int(alive.sum())
+    kept = np.arange(n_alive)
+    kept[~alive[:n_alive]] = n_alive + np.flatnonzero(alive[n_alive:])
+    return kept

@@ -12,7 +12,7 @@ import numpy as np
 
 from tiny_transformer.backends.base import Backend
 from tiny_transformer.generation.request import Request, finish_reason
-from tiny_transformer.generation.running import Running
+from tiny_transformer.generation.running import Running, compacted
 from tiny_transformer.generation.sampling import (
     check_finite,
     draw,
@@ -47,26 +47,17 @@ def stream_batch(backend: Backend, request: Request) -> Iterator[list[tuple[int,
         for place, (row, token_id, score) in enumerate(zip(live, chosen, scores, strict=True)):
             written[row].append(token_id)
             normalizer = next(normalizers)
-            alternatives = alternatives_of(logits[place], normalizer, options.alternatives)
+            alternatives = alternatives_of(logits[place], normalizer, options.alternatives) if options.alternatives else ()
             reason = finish_reason(request, written[row], limits[row])
             step.append((row, GeneratedToken(token_id, score - normalizer, alternatives, reason)))
         yield step
-        alive = [token.finish_reason is None for _, token in step]
-        if not all(alive):
-            kept = compacted(np.array(alive))
+        if any(token.finish_reason for _, token in step):
+            kept = compacted(np.array([token.finish_reason is None for _, token in step]))
             live = [live[i] for i in kept]
             running.keep(kept)
         if live:
             running.step([written[row][-1] for row in live])
         live += running.fill(len(live))
-
-
-def compacted(alive: np.ndarray) -> np.ndarray:
-    """Indices of the live rows, the last of them moved into the holes: few rows change their place."""
-    n_alive = int(alive.sum())
-    kept = np.arange(n_alive)
-    kept[~alive[:n_alive]] = n_alive + np.flatnonzero(alive[n_alive:])
-    return kept
 
 
 class _Chooser:
