@@ -46,7 +46,7 @@ def repo(hub: HubServer, model: Bundle) -> Repo:
         ATTENTION_ONNX,
         ENCODER_INT8,
         DECODER_INT8,
-            DECODER_INT8_BATCH,
+        DECODER_INT8_BATCH,
         TORCHSCRIPT,
         EVALUATION,
     ):

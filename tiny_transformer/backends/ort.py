@@ -55,7 +55,7 @@ class OrtState:
     session: Any = None
     binding: Any = None
     shape: tuple[int, int] = (0, 0)  # B T, of the next two
-    ids: Any = None
+    ids: Any = None  # memoryviews of int64
     positions: Any = None
     logits: np.ndarray = field(default_factory=lambda: np.empty((0, 0, 0), dtype=np.float32))  # B T V
     newest: np.ndarray = field(default_factory=lambda: np.empty((0, 0), dtype=np.float32))  # B V: its last places
@@ -218,7 +218,7 @@ class OrtBackend:
             state.shape = (0, 0)
         if state.shape != shape:
             self._bind_new(state, shape)
-        # After a step over megabytes of weights, numpy would come from memory again: a few numbers go in faster by hand.
+        # By hand: a step's weights have driven numpy out of the cache, and a few numbers are not worth its way back.
         for row, (new, length) in enumerate(zip(ids, state.lengths, strict=True)):
             for t, token_id in enumerate(new):
                 state.ids[row, t], state.positions[row, t] = token_id, length + t
@@ -233,7 +233,7 @@ class OrtBackend:
             state.space = np.empty(size, dtype=np.float32)
         state.logits = state.space[:size].reshape(*shape, self.config.vocab_size)
         state.newest = state.logits[:, -1]
-        state.shape, state.ids, state.positions = shape, memoryview(ids), memoryview(positions)
+        state.shape, state.ids, state.positions = shape, ids.data, positions.data
         _bind_input(state.binding, "input_ids", ids)
         _bind_input(state.binding, "position_ids", positions)
         _bind_output(state.binding, "logits", state.logits)

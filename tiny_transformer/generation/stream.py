@@ -47,7 +47,9 @@ def stream_batch(backend: Backend, request: Request) -> Iterator[list[tuple[int,
         for place, (row, token_id, score) in enumerate(zip(live, chosen, scores, strict=True)):
             written[row].append(token_id)
             normalizer = next(normalizers)
-            alternatives = alternatives_of(logits[place], normalizer, options.alternatives) if options.alternatives else ()
+            alternatives: tuple[tuple[int, float], ...] = ()
+            if options.alternatives:
+                alternatives = alternatives_of(logits[place], normalizer, options.alternatives)
             reason = finish_reason(request, written[row], limits[row])
             step.append((row, GeneratedToken(token_id, score - normalizer, alternatives, reason)))
         yield step
