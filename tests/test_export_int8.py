@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from export.graphs import OPSET
 from export.integer import constants, integer_linear, unpacked
 from export.quantize import ZERO, Linear, as_blocks, export_int8, quantize, quantize_weights
+from export.to_onnx import export_onnx
 from tiny_transformer.backends.base import Batch
 from tiny_transformer.backends.ort import MANY_ROWS, open_ort
 from tiny_transformer.bundle import (
@@ -186,11 +187,26 @@ def test_what_a_source_needs_lies_as_integer_products_want_it(exported: Exported
 @pytest.mark.parametrize("name", MODELS)
 def test_no_operator_copies_the_logits(exported: Exported, name: str, file: str):
     graph = onnx.load(exported(name).folder / file, load_external_data=False).graph
-    made_by = {output: node for node in graph.node for output in node.output}
-    assert made_by["logits"].op_type in ("FusedMatMul", "MatMulNBits", "Mul")
+    assert writer_of_logits(graph) in ("FusedMatMul", "MatMulNBits", "Mul")
     read = {name for node in graph.node for name in node.input} | {output.name for output in graph.output}
     assert [node.op_type for node in graph.node if not read & set(node.output)] == []
     assert {tensor.name for tensor in graph.initializer} <= read
+
+
+def test_nor_where_the_float_graph_still_does(tmp_path, monkeypatch: pytest.MonkeyPatch):
+    """Graphs that were exported before stay as they are; what is made from them need not copy."""
+    bundle = save_random(tmp_path / "model", small_config("decoder-only", n_decoder_layers=1))
+    with monkeypatch.context() as before:
+        before.setattr("export.output_layer.to_output", lambda model: None)
+        export_onnx(bundle.folder)
+    export_int8(bundle.folder)
+    for file, writer in ((DECODER_ONNX, "Reshape"), (DECODER_INT8, "MatMulNBits"), (DECODER_INT8_BATCH, "Mul")):
+        assert writer_of_logits(onnx.load(bundle.folder / file, load_external_data=False).graph) == writer
+
+
+def writer_of_logits(graph: onnx.GraphProto) -> str:
+    kinds: list[str] = [node.op_type for node in graph.node if "logits" in node.output]
+    return kinds[0]
 
 
 def run_layer(nodes: list, more: list, tensors: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:

@@ -5,10 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from generation_fixtures import BOS, EOS, PAD, FakeBackend, generate, log_softmax, random_rows
+from generation_fixtures import BOS, EOS, PAD, FakeBackend, FakeState, generate, log_softmax, random_rows
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tiny_transformer.generation import Generated, GenerationOptions
-from tiny_transformer.generation.beam import beam_search
+from tiny_transformer.generation.beam import beam_search, staying
 from tiny_transformer.generation.stream import Request
 
 SOURCE = [3, 0, EOS]
@@ -113,6 +115,41 @@ def test_a_text_in_a_batch_is_what_it_is_alone(options: dict[str, Any]) -> None:
         together = generate(backend, prefixes, sources, max_new_tokens=9, **options)
         for prefix, source, found in zip(prefixes, sources, together, strict=True):
             assert generate(backend, [prefix], [source], max_new_tokens=9, **options) == [found]
+
+
+@given(st.lists(st.integers(0, 7), min_size=1, max_size=8))
+def test_a_child_of_every_parent_stays_on_its_row(parents: list[int]) -> None:
+    order = staying(parents)
+    assert sorted(order) == list(range(len(parents)))
+    n_staying = sum(parents[child] == place for place, child in enumerate(order))
+    assert n_staying == len({parent for parent in parents if parent < len(parents)})
+
+
+class MovesBackend(FakeBackend):
+    """Remembers from which rows the rows came, and of how many."""
+
+    def __init__(self, **keywords: Any) -> None:
+        super().__init__(**keywords)
+        self.moves: list[tuple[int, list[int]]] = []
+
+    def reorder(self, state: FakeState, rows: np.ndarray) -> FakeState:
+        self.moves.append((len(state.rows), rows.tolist()))
+        return super().reorder(state, rows)
+
+
+def test_a_text_that_ends_moves_the_last_ones_alone() -> None:
+    holes = 0
+    for seed in range(6):
+        backend = MovesBackend(seed=seed)
+        generate(backend, [[BOS]] * 8, random_rows(4, 8, 12, 9), num_beams=4, max_new_tokens=20)
+        for n_rows, rows in backend.moves:
+            if len(rows) == n_rows == 32:  # nothing ended: of every parent, a child stays where it stood
+                assert sum(row == place for place, row in enumerate(rows)) == len(set(rows))
+            if len(rows) < n_rows == 4 * (n_rows // 4):  # a text ended; before, all had their four rows
+                texts = [row // 4 for row in rows[::4]]  # which text stands where
+                assert all(text in (place, *range(len(texts), 8)) for place, text in enumerate(texts))
+                holes += texts != list(range(len(texts)))
+    assert holes, "texts that end in the order of their rows would prove nothing"
 
 
 def test_n_best_are_different_and_in_order() -> None:

@@ -31,6 +31,12 @@ def test_log_normalizer_is_the_textbook_one() -> None:
     assert np.allclose(logits - log_normalizer(logits)[:, None], expected, atol=1e-4)
 
 
+def test_the_sum_over_a_large_vocabulary_keeps_its_digits() -> None:
+    logits = random_logits(3, 50_000, scale=0.1)  # all weigh about as much: the hardest sum there is
+    exact = np.log(np.exp(logits.astype(np.float64)).sum(axis=1))
+    assert np.abs(log_normalizer(logits) - exact).max() < 5e-7
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_broken_model_is_named(value: float) -> None:
     logits = random_logits(2, 5)
