@@ -98,7 +98,7 @@ def test_joined_rows_equal_eager(exported: Exported, name: str, sources: tuple[t
         logits, state = backend.step(np.arange(3)[:, None] + 30, backend.reorder(state, np.array([4, 1, 3])))
         found.append(logits.copy())
         _, other = backend.start(rows((3,), seed=4), source_of(backend, (6,)), 16)
-        state = backend.join(backend.reorder(state, np.array([2, 0])), other)  # as many rows as before, but not the same
+        state = backend.join(backend.reorder(state, np.array([2, 0])), other)  # as many rows as before, not the same
         logits, state = backend.step(np.arange(3)[:, None] + 40, state)
         found.append(logits)
     for eager, ort in zip(found[:3], found[3:], strict=True):
