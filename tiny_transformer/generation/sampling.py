@@ -1,6 +1,6 @@
 """From logits to a token in small pure steps: penalise, filter, normalise, draw.
 
-Shapes: R rows, V vocabulary. All arithmetic is float64, whatever the backend computes in.
+Shapes: R rows, V vocabulary. What is drawn from is computed in float64, whatever the backend computes in.
 """
 
 import math
