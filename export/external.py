@@ -16,7 +16,7 @@ from .graphs import MODEL, Port
 from .tables import formula, is_table
 
 PRODUCER = "tiny-transformer"
-ONNX_TYPES = {"F32": TensorProto.FLOAT, "F16": TensorProto.FLOAT16, "I8": TensorProto.INT8, "U8": TensorProto.UINT8}
+ONNX_TYPES = {"F32": TensorProto.FLOAT, "F16": TensorProto.FLOAT16, "U8": TensorProto.UINT8}
 STORED = ".stored"  # suffix of a float16 initializer in front of its Cast
 _LARGEST_INLINE = 16  # elements of a constant that may stay in a graph
 
@@ -93,17 +93,6 @@ def replaced(model: onnx.ModelProto, nodes: list[onnx.NodeProto], tensors: list[
     model.graph.node.extend(nodes)
     model.graph.initializer.extend(tensors)
     return model
-
-
-def needed(nodes: list[onnx.NodeProto], outputs: set[str]) -> list[onnx.NodeProto]:
-    """The nodes that an output depends on."""
-    wanted = set(outputs)
-    kept = []
-    for node in reversed(nodes):
-        if wanted & set(node.output):
-            wanted |= set(node.input)
-            kept.append(node)
-    return kept[::-1]
 
 
 def external(name: str, entry: TensorEntry, location: str, shape: tuple[int, ...] | None = None) -> TensorProto:

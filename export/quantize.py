@@ -19,7 +19,7 @@ BITS = 8
 MOST_PRODUCTS = 4  # a layer may be taken apart into
 ZERO = 1 << (BITS - 1)  # MatMulNBits takes a byte of 128 for zero
 LARGEST_BLOCK, SMALLEST_BLOCK = 256, 16  # weights that share a scale; the kernels' fastest, and their smallest
-QUANTIZED, INTEGERS, SCALES, ROWS = ".quantized", ".integers", ".scales", ".rows"  # suffixes of a weight's name
+QUANTIZED, SCALES, ROWS = ".quantized", ".scales", ".rows"  # suffixes of a weight's name
 _ACTIVATIONS_INT8 = 4  # accuracy_level: each row's activations in 8 bits too, with a scale of its own
 
 
@@ -43,6 +43,7 @@ def export_int8(folder: Path) -> list[str]:
         DECODER_INT8_BATCH,
         DECODER_ONNX,
         ENCODER_INT8,
+        ENCODER_INT8_BATCH,
         ENCODER_ONNX,
         WEIGHTS,
         WEIGHTS_INT8,
@@ -62,7 +63,7 @@ def export_int8(folder: Path) -> list[str]:
     bundle = Bundle.open(folder)
     graphs = [(DECODER_ONNX, DECODER_INT8, as_blocks), (DECODER_ONNX, DECODER_INT8_BATCH, as_integers)]
     if bundle.config.is_encoder_decoder:
-        graphs.append((ENCODER_ONNX, ENCODER_INT8, as_integers))  # a source is many rows
+        graphs += [(ENCODER_ONNX, ENCODER_INT8, as_blocks), (ENCODER_ONNX, ENCODER_INT8_BATCH, as_integers)]
     if not bundle.has(*(name for name, _, _ in graphs)):
         export_onnx(folder)
     for name, _, _ in graphs:
@@ -74,7 +75,7 @@ def export_int8(folder: Path) -> list[str]:
     written = [WEIGHTS_INT8]
     for name, name_int8, linear in graphs:
         graph = quantize_graph(onnx.load(folder / name, load_external_data=False), index, linear)
-        if name_int8 == DECODER_INT8_BATCH and not any(node.op_type == PRODUCT for node in graph.graph.node):
+        if linear is as_integers and not any(node.op_type == PRODUCT for node in graph.graph.node):
             (folder / name_int8).unlink(missing_ok=True)  # it would be the other graph once more
             continue
         written.append(name_int8)
@@ -84,31 +85,20 @@ def export_int8(folder: Path) -> list[str]:
 
 
 def quantize_weights(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Every matrix of the linear layers and of the embedding in 8 bits; all else, and odd widths, in float32.
-
-    What is used once a source lies as integer products want it, signed and transposed: a source is many rows.
-    """
-    from tiny_transformer.backends.ort import is_of_source
-
+    """Every matrix of the linear layers and of the embedding in 8 bits; all else, and odd widths, in float32."""
     stored: dict[str, np.ndarray] = {}
     for name, weight in weights.items():
-        is_matrix = weight.ndim == 2 and name.endswith(".weight")
-        if is_matrix and is_of_source(name):
-            rounded, scales = quantize(weight.astype(np.float32), weight.shape[1])
-            stored[name + INTEGERS] = np.ascontiguousarray((rounded[:, 0] ^ ZERO).view(np.int8).T)  # K N
-            stored[name + SCALES] = scales[:, 0]
-        elif is_matrix and weight.shape[1] % SMALLEST_BLOCK == 0:
-            width = weight.shape[1]
-            block = min(LARGEST_BLOCK, width & -width)  # the largest power of two that divides the width
-            stored[name + QUANTIZED], stored[name + SCALES] = quantize(weight.astype(np.float32), block)
+        if weight.ndim == 2 and name.endswith(".weight") and weight.shape[1] % SMALLEST_BLOCK == 0:
+            stored[name + QUANTIZED], stored[name + SCALES] = quantize(weight.astype(np.float32))
         else:
             stored[name] = weight.astype(np.float32)
     return stored
 
 
-def quantize(weight: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:
+def quantize(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A matrix (N, K) as bytes (N, blocks, block) and a scale (N, blocks) each: weight ≈ (byte - 128) × scale."""
     rows, width = weight.shape
+    block = min(LARGEST_BLOCK, width & -width)  # the largest power of two that divides the width
     grouped = weight.reshape(rows, width // block, block)
     scales = np.abs(grouped).max(axis=-1) / np.float32(ZERO - 1)
     scales[scales == 0] = 1
@@ -124,7 +114,6 @@ class Linear:
     bias: str | None
     y: str
     shape: tuple[int, int, int]  # outputs, blocks, weights of a block
-    batched: bool = False  # x is a batch of rows
 
 
 LinearNodes = tuple[list["onnx.NodeProto"], list["onnx.TensorProto"]]
@@ -143,15 +132,14 @@ def as_blocks(linear: Linear) -> LinearNodes:
 
 
 def as_integers(linear: Linear) -> LinearNodes:
-    """The same as integer products, the fastest for many rows unless there are many blocks to add up."""
-    from .integer import integer_linear, unpacked
+    """A layer as integer products, the fastest for many rows unless there are many blocks to add up."""
+    from .integer import integer_linear
 
-    _, n, width = linear.shape
-    if n > 1 and (width < LARGEST_BLOCK or n > MOST_PRODUCTS):
+    _, n_blocks, block = linear.shape
+    if n_blocks > 1 and (block < LARGEST_BLOCK or n_blocks > MOST_PRODUCTS):
         return as_blocks(linear)
-    blocks, (before, constants) = unpacked(linear.weight + QUANTIZED, linear.weight + SCALES, n, linear.y)
-    nodes, more = integer_linear(linear.x, blocks, linear.bias, linear.y, width, batched=linear.batched)
-    return before + nodes, constants + more
+    weight = linear.weight
+    return integer_linear(linear.x, weight + QUANTIZED, weight + SCALES, linear.bias, linear.y, linear.shape)
 
 
 def quantize_graph(
@@ -164,11 +152,9 @@ def quantize_graph(
 
     from .external import STORED, external, replaced
     from .integer import constants
-    from .output_layer import to_output
 
     model = onnx.ModelProto()
     model.CopyFrom(graph)
-    to_output(model)
     inline = [*constants(), *(tensor for tensor in model.graph.initializer if not tensor.external_data)]
     nodes: list[onnx.NodeProto] = []
     for node in model.graph.node:
@@ -193,24 +179,16 @@ def _quantized_node(
     """What stands in the place of a node: itself, unless it uses a quantised weight."""
     from onnx import helper
 
-    from .integer import integer_linear
-
-    where = {"Gemm": 1, "FusedMatMul": 1, "Gather": 0}.get(node.op_type)
+    where = {"Gemm": 1, "Gather": 0}.get(node.op_type)
     weight = "" if where is None else node.input[where]
-    bias = node.input[2] if len(node.input) > 2 else None
-    if weight + INTEGERS in index.tensors:
-        block = (weight + INTEGERS, weight + SCALES)
-        width, _ = index.tensors[weight + INTEGERS].shape
-        return integer_linear(node.input[0], [block], bias, node.output[0], width, batched=False)
     if weight + QUANTIZED not in index.tensors:
         return [node], []
-    outputs, n_blocks, block_size = index.tensors[weight + QUANTIZED].shape
-    if node.op_type != "Gather":
-        batched = node.op_type == "FusedMatMul"
-        shape = (outputs, n_blocks, block_size)
-        return linear_nodes(Linear(node.input[0], weight, bias, node.output[0], shape, batched))
+    outputs, n_blocks, block = index.tensors[weight + QUANTIZED].shape
+    if node.op_type == "Gemm":
+        bias = node.input[2] if len(node.input) > 2 else None
+        return linear_nodes(Linear(node.input[0], weight, bias, node.output[0], (outputs, n_blocks, block)))
     inputs = [weight + QUANTIZED + ROWS, node.input[1], weight + SCALES]
-    attributes: dict[str, Any] = {"bits": BITS, "block_size": block_size, "gather_axis": 0, "quantize_axis": 1}
+    attributes: dict[str, Any] = {"bits": BITS, "block_size": block, "gather_axis": 0, "quantize_axis": 1}
     nodes = [helper.make_node("GatherBlockQuantized", inputs, list(node.output), domain="com.microsoft", **attributes)]
     return nodes, []
 
@@ -219,8 +197,6 @@ def _without_flattening(
     nodes: list["onnx.NodeProto"], constants: list["onnx.TensorProto"], outputs: set[str]
 ) -> list["onnx.NodeProto"]:
     """Without the Reshapes between a flat stream and batches: MatMulNBits, alone, takes any batch."""
-    from .external import needed
-
     if any(node.op_type in ("Gemm", "MatMulIntegerToFloat") for node in nodes):
         return nodes
     ranks = {tensor.name: tensor.dims[0] for tensor in constants if len(tensor.dims) == 1}
@@ -239,4 +215,15 @@ def _without_flattening(
         for i, name in enumerate(node.output):
             flat = next((flat for flat, given in same.items() if given == name and flat in outputs), None)
             node.output[i] = flat or name
-    return needed(kept, outputs)
+    return _used(kept, outputs)
+
+
+def _used(nodes: list["onnx.NodeProto"], outputs: set[str]) -> list["onnx.NodeProto"]:
+    """The nodes that something depends on."""
+    wanted = set(outputs)
+    kept = []
+    for node in reversed(nodes):
+        if wanted & set(node.output):
+            wanted |= set(node.input)
+            kept.append(node)
+    return kept[::-1]

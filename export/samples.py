@@ -14,6 +14,7 @@ from tiny_transformer.bundle import (
     DECODER_INT8_BATCH,
     DECODER_ONNX,
     ENCODER_INT8,
+    ENCODER_INT8_BATCH,
     ENCODER_ONNX,
 )
 from tiny_transformer.config import ModelConfig
@@ -37,6 +38,7 @@ def samples_for(graph: str, model: Transformer, config: ModelConfig) -> list[Sam
     makers: dict[str, Callable[[Any, ModelConfig], list[Sample]]] = {
         ENCODER_ONNX: _encoder_samples,
         ENCODER_INT8: _encoder_samples,
+        ENCODER_INT8_BATCH: _encoder_samples,
         DECODER_ONNX: _decoder_samples,
         DECODER_INT8: _decoder_samples,
         DECODER_INT8_BATCH: _decoder_samples,

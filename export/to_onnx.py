@@ -26,7 +26,6 @@ def export_onnx(folder: Path) -> list[str]:
     from .artefact import close, write_graph
     from .external import point, sign, tidy
     from .graphs import graphs_of, trace
-    from .output_layer import to_output
     from .samples import samples_for
 
     bundle = Bundle.open(folder)
@@ -36,7 +35,6 @@ def export_onnx(folder: Path) -> list[str]:
     for name, graph in bar:
         bar.set_description(name)
         traced = tidy(trace(graph, bundle.config), graph.inputs, graph.outputs)
-        to_output(traced)
         pointed = point(traced, bundle.index, WEIGHTS)
         sign(pointed, bundle.config, bundle.index)
         write_graph(folder / name, pointed, samples_for(name, model, bundle.config), close)

@@ -23,15 +23,15 @@ WEIGHTS = "model.safetensors"
 WEIGHTS_INT8 = "model_int8.safetensors"
 ENCODER_ONNX, DECODER_ONNX, ATTENTION_ONNX = "encoder_model.onnx", "decoder_model.onnx", "attention.onnx"
 ENCODER_INT8, DECODER_INT8 = "encoder_model_int8.onnx", "decoder_model_int8.onnx"
-# The same arithmetic, by kernels for many rows; only where the model's widths suit them. A source is many rows anyway.
-DECODER_INT8_BATCH = "decoder_model_int8_batch.onnx"
+# The same arithmetic, by kernels for many rows; only where the model's widths suit them.
+FOR_BATCHES = ENCODER_INT8_BATCH, DECODER_INT8_BATCH = "encoder_model_int8_batch.onnx", "decoder_model_int8_batch.onnx"
 TORCHSCRIPT = "model.ts.pt"
 EVALUATION = "evaluation.jsonl"
 PARITY = "parity.json"
 TRAINING = "training.json"
 CARD = "README.md"
 
-INT8 = (ENCODER_INT8, DECODER_INT8, DECODER_INT8_BATCH, WEIGHTS_INT8)
+INT8 = (ENCODER_INT8, DECODER_INT8, *FOR_BATCHES, WEIGHTS_INT8)
 
 REQUIRED = (CONFIG, GENERATION, TOKENIZER, WEIGHTS)
 # What is made from the weights: new weights make all of these stale.

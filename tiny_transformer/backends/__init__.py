@@ -9,10 +9,10 @@ from tiny_transformer.backends.gpu import has_nvidia_gpu
 from tiny_transformer.bundle import (
     ATTENTION_ONNX,
     DECODER_INT8,
-    DECODER_INT8_BATCH,
     DECODER_ONNX,
     ENCODER_INT8,
     ENCODER_ONNX,
+    FOR_BATCHES,
     REQUIRED,
     TORCHSCRIPT,
     WEIGHTS_INT8,
@@ -108,7 +108,7 @@ def device_name(device: str) -> str:
 def files_read(bundle: Bundle, name: str) -> list[str]:
     """The files of the folder that a backend's user relies on: what a parity report must vouch for."""
     extra = [ATTENTION_ONNX, *graphs(name, bundle)] if name.startswith("onnx") else [TORCHSCRIPT]
-    extra += (DECODER_INT8_BATCH,) if name == "onnx-int8" else ()
+    extra += FOR_BATCHES if name == "onnx-int8" else ()
     return [file for file in (*REQUIRED, *(extra if name != "eager" else ())) if bundle.has(file)]
 
 

@@ -25,6 +25,7 @@ from tiny_transformer.bundle import (
     DECODER_INT8_BATCH,
     DECODER_ONNX,
     ENCODER_INT8,
+    ENCODER_INT8_BATCH,
     ENCODER_ONNX,
     WEIGHTS,
     WEIGHTS_INT8,
@@ -71,8 +72,9 @@ class OrtBackend:
         self.max_rows = 64
         self._bundle = bundle
         self._weights = WEIGHTS_INT8 if int8 else WEIGHTS
-        self._encoder = ENCODER_INT8 if int8 else ENCODER_ONNX
-        self._decoders = _pair(bundle) if int8 else (DECODER_ONNX, DECODER_ONNX)  # for a few rows, and for many
+        # For a few rows, and for many.
+        self._encoders = _pair(bundle, ENCODER_INT8, ENCODER_INT8_BATCH) if int8 else (ENCODER_ONNX, ENCODER_ONNX)
+        self._decoders = _pair(bundle, DECODER_INT8, DECODER_INT8_BATCH) if int8 else (DECODER_ONNX, DECODER_ONNX)
         self._threads = threads
         index = read_index(bundle.folder / WEIGHTS_INT8) if int8 else bundle.index
         self._bytes_per_step = read_per_step(index, int8=int8)
@@ -181,7 +183,8 @@ class OrtBackend:
         if source is None:
             return {}
         self._open_decoder_meanwhile(len(source.ids))
-        session = self._session(self._encoder, self._weights, self._threads or cores())
+        graph = self._encoders[len(source.ids) >= MANY_ROWS]
+        session = self._session(graph, self._weights, self._threads or cores())
         mask = source.mask.astype(np.int64)
         n_rows, length = source.ids.shape
         memory = {name: np.empty(self._cache_shape(n_rows, length), dtype=np.float32) for name in sorted(self._memory)}
@@ -282,9 +285,9 @@ def open_ort(bundle: Bundle, *, threads: int | None = None, int8: bool = False) 
     return OrtBackend(bundle, threads=threads, int8=int8)
 
 
-def _pair(bundle: Bundle) -> tuple[str, str]:
-    """The 8-bit decoders for few rows and for many; the same where the model has but one."""
-    return DECODER_INT8, DECODER_INT8_BATCH if bundle.has(DECODER_INT8_BATCH) else DECODER_INT8
+def _pair(bundle: Bundle, few: str, many: str) -> tuple[str, str]:
+    """The graphs for few rows and for many; the same where the model has but one."""
+    return few, many if bundle.has(many) else few
 
 
 def _check_int8(bundle: Bundle) -> None:
