@@ -59,7 +59,6 @@ class OrtState:
     ids: Any = None  # memoryviews of int64
     positions: Any = None
     logits: np.ndarray = field(default_factory=lambda: np.empty((0, 0, 0), dtype=np.float32))  # B T V
-    newest: np.ndarray = field(default_factory=lambda: np.empty((0, 0), dtype=np.float32))  # B V: its last places
     space: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.float32))  # that `logits` lies in
 
 
@@ -111,9 +110,9 @@ class OrtBackend:
         rows = ids.tolist()
         if min(map(min, rows)) < 0 or max(map(max, rows)) >= self.config.vocab_size:
             raise InputError(f"A step holds ids outside the vocabulary of {self.config.vocab_size}; check them.")
-        self._decode(rows, state)
+        logits = self._decode(rows, state)  # B T V
         state.lengths = [length + shape[1] for length in state.lengths]
-        return state.newest, state
+        return logits[:, -1], state
 
     def reorder(self, state: OrtState, rows: np.ndarray) -> OrtState:
         """The state whose row i was row rows[i]; rows may be repeated or left out."""
@@ -235,7 +234,6 @@ class OrtBackend:
         if not size <= state.space.size <= 4 * size:  # what a long prefix took is not kept for a few rows' steps
             state.space = np.empty(size, dtype=np.float32)
         state.logits = state.space[:size].reshape(*shape, self.config.vocab_size)
-        state.newest = state.logits[:, -1]
         state.shape, state.ids, state.positions = shape, ids.data, positions.data
         _bind_input(state.binding, "input_ids", ids)
         _bind_input(state.binding, "position_ids", positions)
@@ -330,13 +328,10 @@ def cores() -> int:
 
 def read_per_step(index: WeightIndex, *, int8: bool) -> int:
     """How many bytes of weights the decoder reads for every new token: as stored, or computed with in float32."""
-    read = [entry for name, entry in index.tensors.items() if not is_of_source(name)]
+    of_source = ".cross_attention.key_value."  # run once a source, by the encoder's graph
+    parts = ("decoder.", "embedding.")
+    read = [entry for name, entry in index.tensors.items() if name.startswith(parts) and of_source not in name]
     return sum(entry.length if int8 else 4 * math.prod(entry.shape) for entry in read)
-
-
-def is_of_source(name: str) -> bool:
-    """Whether a tensor is used once a source, by the encoder's graph."""
-    return name.startswith("encoder.") or ".cross_attention.key_value." in name
 
 
 def _bind_input(binding: Any, name: str, array: np.ndarray) -> None:

@@ -47,14 +47,13 @@ def stream_batch(backend: Backend, request: Request) -> Iterator[list[tuple[int,
         for place, (row, token_id, score) in enumerate(zip(live, chosen, scores, strict=True)):
             written[row].append(token_id)
             normalizer = next(normalizers)
-            alternatives: tuple[tuple[int, float], ...] = ()
-            if options.alternatives:
-                alternatives = alternatives_of(logits[place], normalizer, options.alternatives)
+            alternatives = alternatives_of(logits[place], normalizer, options.alternatives)
             reason = finish_reason(request, written[row], limits[row])
             step.append((row, GeneratedToken(token_id, score - normalizer, alternatives, reason)))
         yield step
-        if any(token.finish_reason for _, token in step):
-            kept = compacted(np.array([token.finish_reason is None for _, token in step]))
+        alive = [token.finish_reason is None for _, token in step]
+        if not all(alive):
+            kept = compacted(np.array(alive))
             live = [live[i] for i in kept]
             running.keep(kept)
         if live:

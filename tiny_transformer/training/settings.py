@@ -36,9 +36,7 @@ class Source(JsonConfig):
     balance: float = 0.0  # intents: from 0, phrasings as often as they come, to 1, every intent as often as the largest
     amid: str = ""  # dialogues below --data; where others are composed, some hold a few turns of one of these
     recast: bool = False  # stories: in every variant but the first, with other animals, things and names
-    keep: str = (
-        ""  # a regular expression, case ignored: only what matches is used (a question, a story, a pair's first text)
-    )
+    keep: str = ""  # a regular expression, case ignored: of questions, stories and sources only what matches is used
     leave_out: str = ""  # a regular expression, case ignored: examples with a text that matches are not used
     packing: bool = False  # several documents a row, or several pairs; documents see those before them, pairs nothing
     bpe_dropout: float = 0.0  # chance to skip a merge in what is only read (Provilkov et al. 2020); variant 0 is clean
