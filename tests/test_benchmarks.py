@@ -7,8 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import ARCHITECTURES, ROOT, tiny_config
-from export_fixtures import ENCODER_DECODERS, Exported
 
 from benchmarks import contest as contests
 from benchmarks import machine
@@ -21,6 +19,8 @@ from benchmarks.models import copies
 from benchmarks.shapes import SHAPES
 from benchmarks.speed import disk, floor
 from benchmarks.summary import agreement, ratio, ratios, summed_up
+from tests.support.export_fixtures import ENCODER_DECODERS, Exported
+from tests.support.models import ARCHITECTURES, ROOT, tiny_config
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.commands.init import random_bundle
 from tiny_transformer.training.recipe import load_recipe, told_recipe

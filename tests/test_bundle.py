@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import BundleFactory, tiny_model
 
+from tests.support.models import BundleFactory, tiny_model
 from tiny_transformer import bundle as files
 from tiny_transformer.bundle import Bundle, check_target, copy_bundle, remove_derived, save_bundle, sha256
 from tiny_transformer.config import ARCHITECTURES

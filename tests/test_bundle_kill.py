@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from conftest import run_python
+from tests.support.models import run_python
 
 # A small process of its own forks the victims: forking this one, with torch's threads, would be asking for trouble.
 KILLER = """

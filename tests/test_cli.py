@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, BundleFactory, Finished, run_python
 
+from tests.support.models import ROOT, BundleFactory, Finished, run_python
 from tiny_transformer import __version__, cli
 from tiny_transformer.errors import BundleError, ParityError, TinyTransformerError
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import BundleFactory, Finished, run_python
-from generation_fixtures import TableBackend
 
 import tiny_transformer as tt
+from tests.support.generation_fixtures import TableBackend
+from tests.support.models import BundleFactory, Finished, run_python
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.text_model import TextModel
 

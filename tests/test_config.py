@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import all_combinations, tiny_config
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.models import all_combinations, tiny_config
 from tiny_transformer.config import GenerationConfig, ModelConfig, defaults_of
 from tiny_transformer.errors import ConfigError
 from tiny_transformer.presets import PRESETS, preset

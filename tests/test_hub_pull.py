@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from hub_commands import MODEL, READER, WRITER, Client, downloaded, stand_in_report
-from hub_server import HubServer, Repo
 
+from tests.support.hub_commands import MODEL, READER, WRITER, Client, downloaded, stand_in_report
+from tests.support.hub_server import HubServer, Repo
 from tiny_transformer.bundle import (
     CONFIG,
     DECODER_ONNX,

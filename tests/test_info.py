@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from conftest import BundleFactory, Finished
 
+from tests.support.models import BundleFactory, Finished
 from tiny_transformer.config import ARCHITECTURES
 from tiny_transformer.model import count_parameters, load_model
 from tiny_transformer.weights import write_weights

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Finished
 
+from tests.support.models import Finished
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.model import load_model

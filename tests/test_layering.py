@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+
+from tests.support.models import ROOT
 
 # Ring 0 needs numpy at most, ring 1 one heavy library each, ring 2 are tools and faces. A folder stands for
 # all files in it. A file that is not here fails the test: decide where it belongs.

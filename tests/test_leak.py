@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
-from conftest import tiny_config
 from torch import Tensor
 from torch.nn import functional as F
 
+from tests.support.models import tiny_config
 from tiny_transformer.model import DecoderOnly, EncoderDecoder, build_model
 
 VOCABULARY, LENGTH, ROWS, STEPS, UNSEEN = 16, 8, 32, 200, 20_000

@@ -9,10 +9,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, BundleFactory, run_python
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.support.models import ROOT, BundleFactory, run_python
 from tiny_transformer import __version__
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import ROOT, Block, Page, defined_names
 
+from tests.support.documents import ROOT, Block, Page, defined_names
 from tiny_transformer import bundle
 from tiny_transformer.commands.init import random_bundle
 from tiny_transformer.presets import preset

@@ -4,9 +4,9 @@ import json
 
 import numpy as np
 import pytest
-from conftest import ROOT
 
 import tiny_transformer as tt
+from tests.support.models import ROOT
 from tiny_transformer.bundle import CARD, DECODER_INT8, DECODER_ONNX, EVALUATION, Bundle
 from tiny_transformer.parity import ParityReport, stored_report
 from tiny_transformer.training.recipe import load_recipe, told_recipe

@@ -5,12 +5,12 @@ import logging
 from typing import Any
 
 import pytest
-from conftest import BundleFactory, run_python
-from generation_fixtures import TableBackend
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tiny_transformer as tt
+from tests.support.generation_fixtures import TableBackend
+from tests.support.models import BundleFactory, run_python
 from tiny_transformer.bundle import GENERATION, PARITY, Bundle
 from tiny_transformer.errors import BundleError, InputError, ParityError, TinyTransformerError
 from tiny_transformer.text_model import TextModel

@@ -5,10 +5,10 @@ import unicodedata
 
 import pytest
 import tokenizers
-from conftest import TEXTS
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.models import TEXTS
 from tiny_transformer.errors import InputError
 from tiny_transformer.tokenizer import ROLES, SPECIAL_TOKENS, Tokenizer
 

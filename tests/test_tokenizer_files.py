@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import tokenizers
-from conftest import TEXTS, run_python
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.models import TEXTS, run_python
 from tiny_transformer import tokenizer as module
 from tiny_transformer.errors import TokenizerError
 from tiny_transformer.tokenizer import SPECIAL_TOKENS, Tokenizer

@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+
+from tests.support.models import ROOT
 
 FIRST_TOKEN = """
 import sys, time

@@ -1,0 +1,235 @@
+"""Graphs and weights that do not belong together, or are damaged, are refused in one sentence and never run."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from tests.support.export_fixtures import Exported, exported, save_random
+from tiny_transformer.backends.base import Batch
+from tiny_transformer.backends.graph_file import check_graph, read_graph
+from tiny_transformer.backends.ort import open_ort, open_session
+from tiny_transformer.bundle import CONFIG, DECODER_INT8, DECODER_ONNX, EMBEDDING, WEIGHTS, WEIGHTS_INT8, Bundle
+from tiny_transformer.errors import BackendError, BundleError, TinyTransformerError
+from tiny_transformer.weights import read_weights, write_weights
+
+__all__ = ["exported"]
+
+GPT = "decoder-only-learned"
+
+
+@pytest.fixture
+def folder(exported: Exported, tmp_path: Path) -> Path:
+    """A copy that a test may damage."""
+    return Path(shutil.copytree(exported(GPT).folder, tmp_path / "model"))
+
+
+def run(folder: Path, int8: bool = False) -> np.ndarray:
+    return open_ort(Bundle.open(folder), threads=1, int8=int8).logits(Batch.of([[1, 2, 3]]), None)
+
+
+def edit(path: Path, change: Callable[[onnx.ModelProto], None]) -> None:
+    model = onnx.load(path, load_external_data=False)
+    change(model)
+    path.write_bytes(model.SerializeToString())
+
+
+def externals(model: onnx.ModelProto) -> list[TensorProto]:
+    return [tensor for tensor in model.graph.initializer if tensor.external_data]
+
+
+def set_external(tensor: TensorProto, key: str, value: str) -> None:
+    for entry in tensor.external_data:
+        if entry.key == key:
+            entry.value = value
+
+
+def test_an_untouched_copy_runs(folder: Path):
+    assert np.isfinite(run(folder)).all()
+    assert np.isfinite(run(folder, int8=True)).all()
+
+
+@pytest.mark.parametrize("file", [DECODER_ONNX, DECODER_INT8])
+def test_a_missing_graph_is_named_with_the_command(folder: Path, file: str):
+    (folder / file).unlink()
+    with pytest.raises(BackendError, match=rf"{file} does not exist; make it with: python -m export all {folder}$"):
+        run(folder, int8=file == DECODER_INT8)
+
+
+def test_missing_int8_weights_are_named(folder: Path):
+    (folder / WEIGHTS_INT8).unlink()
+    with pytest.raises(BackendError, match=f"{WEIGHTS_INT8} does not exist; make it with"):
+        run(folder, int8=True)
+
+
+def test_int8_weights_older_than_the_weights_are_refused(folder: Path):
+    weights = {name: array.copy() for name, array in read_weights(folder / WEIGHTS).items()}
+    weights[EMBEDDING][7] += 1
+    write_weights(folder / WEIGHTS, weights)
+    assert np.isfinite(run(folder)).all()  # the float graph reads the new values: its header is the same
+    with pytest.raises(BackendError, match=f"{WEIGHTS_INT8} was made from another {WEIGHTS}"):
+        run(folder, int8=True)
+
+
+def test_weights_with_another_header_are_refused(folder: Path):
+    """Same tensors, other offsets: a graph that read them would compute nonsense without a word."""
+    write_weights(folder / WEIGHTS, read_weights(folder / WEIGHTS), {"note": "moves every offset"})
+    with pytest.raises(BackendError, match=f"{DECODER_ONNX} was made for another {WEIGHTS}"):
+        run(folder)
+
+
+def test_weights_of_another_model_are_refused(folder: Path, tmp_path: Path):
+    config = Bundle.open(folder).config
+    other = save_random(tmp_path / "other", config.with_changes(d_ff=96))
+    shutil.copy(other.folder / WEIGHTS, folder / WEIGHTS)
+    with pytest.raises(BundleError, match=f"{WEIGHTS} .* the two files are of different models"):
+        run(folder)
+
+
+def test_a_graph_of_another_config_is_refused(folder: Path):
+    config = Bundle.open(folder).config
+    other = config.with_changes(activation="gelu" if config.activation == "relu" else "relu")
+    (folder / CONFIG).write_text(other.to_json())
+    with pytest.raises(BackendError, match=f"{DECODER_ONNX} was made for another config"):
+        run(folder)
+
+
+def test_truncated_weights_are_refused(folder: Path):
+    content = (folder / WEIGHTS).read_bytes()
+    (folder / WEIGHTS).write_bytes(content[:-1])
+    with pytest.raises(BundleError, match=f"{WEIGHTS} is not a whole safetensors file"):
+        run(folder)
+
+
+@pytest.mark.parametrize("location", ["../secret", "/etc/passwd", "sub/../../secret", CONFIG, ""])
+def test_external_data_elsewhere_is_refused(folder: Path, location: str):
+    edit(folder / DECODER_ONNX, lambda model: set_external(externals(model)[0], "location", location))
+    with pytest.raises(BackendError, match="takes weights from"):
+        run(folder)
+
+
+@pytest.mark.parametrize("key", ["offset", "length"])
+@pytest.mark.parametrize("value", ["0", "-8", "999999999999", "1e3", ""])
+def test_external_data_that_is_no_tensor_of_the_file_is_refused(folder: Path, key: str, value: str):
+    edit(folder / DECODER_ONNX, lambda model: set_external(externals(model)[0], key, value))
+    with pytest.raises(BackendError, match="takes weights from"):
+        run(folder)
+
+
+def hide_in_constant(model: onnx.ModelProto, tensor: TensorProto) -> None:
+    model.graph.node.append(helper.make_node("Constant", [], ["hidden"], value=tensor))
+
+
+def hide_in_branch(model: onnx.ModelProto, tensor: TensorProto) -> None:
+    output = helper.make_tensor_value_info("hidden", TensorProto.FLOAT, None)
+    branch = helper.make_graph([], "branch", [], [output], [tensor])
+    model.graph.node.append(helper.make_node("If", ["condition"], ["y"], then_branch=branch, else_branch=branch))
+
+
+def hide_in_function(model: onnx.ModelProto, tensor: TensorProto) -> None:
+    node = helper.make_node("Constant", [], ["hidden"], value=tensor)
+    model.functions.append(helper.make_function("ours", "f", [], ["hidden"], [node], [helper.make_opsetid("", 21)]))
+
+
+def hide_in_sparse(model: onnx.ModelProto, tensor: TensorProto) -> None:
+    model.graph.sparse_initializer.append(onnx.SparseTensorProto(values=tensor, dims=[1]))
+
+
+@pytest.mark.parametrize("hide", [hide_in_constant, hide_in_branch, hide_in_function, hide_in_sparse])
+def test_external_data_is_found_wherever_it_hides(folder: Path, hide):
+    def change(model: onnx.ModelProto) -> None:
+        tensor = TensorProto()
+        tensor.CopyFrom(externals(model)[0])
+        tensor.name = "hidden"
+        set_external(tensor, "location", "../secret")
+        hide(model, tensor)
+
+    edit(folder / DECODER_ONNX, change)
+    with pytest.raises(BackendError, match=r"takes weights from '\.\./secret'"):
+        run(folder)
+
+
+def test_onnx_runtime_itself_keeps_to_the_folder(folder: Path):
+    """The second fence, if ours had a hole."""
+    secret = folder.parent / "secret"
+    secret.write_bytes(bytes(10_000_000))
+    edit(folder / DECODER_ONNX, lambda model: set_external(externals(model)[0], "location", "../secret"))
+    with pytest.raises(BackendError, match="ONNX Runtime cannot load"):
+        open_session(folder / DECODER_ONNX, 1)
+
+
+def test_a_file_that_holds_weights_is_refused_by_its_size(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tiny_transformer.backends.graph_file.MAX_FILE_BYTES", 1_000)
+    with pytest.raises(BackendError, match="larger than 1000 bytes, so it holds weights"):
+        run(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00", b"not a graph", b"\xff" * 100, b"{}"])
+def test_files_that_are_no_graphs_are_refused(folder: Path, content: bytes):
+    (folder / DECODER_ONNX).write_bytes(content)
+    with pytest.raises(BackendError, match=f"{DECODER_ONNX} is not a whole graph of ours"):
+        run(folder)
+
+
+def complaint(check: Callable[[], object]) -> str:
+    """What a check says, as one line; nothing if it is content. Any other exception goes through."""
+    try:
+        check()
+    except TinyTransformerError as error:
+        text = str(error)
+        assert text
+        assert "\n" not in text
+        return text
+    return ""
+
+
+@given(cut=st.floats(0, 1, exclude_max=True))
+def test_a_truncated_graph_never_runs(exported: Exported, tmp_path_factory: pytest.TempPathFactory, cut: float):
+    bundle = exported(GPT)
+    whole = (bundle.folder / DECODER_ONNX).read_bytes()
+    path = tmp_path_factory.getbasetemp() / "truncated.onnx"
+    path.write_bytes(whole[: int(cut * len(whole))])
+    checked = complaint(lambda: check_graph(path, bundle.folder / WEIGHTS, bundle.config))
+    assert checked or complaint(lambda: open_session(path, 1))
+
+
+@given(place=st.floats(0, 1, exclude_max=True), value=st.integers(0, 255))
+def test_one_changed_byte_raises_a_sentence_or_passes(exported: Exported, tmp_path_factory, place: float, value: int):
+    bundle = exported(GPT)
+    content = bytearray((bundle.folder / DECODER_ONNX).read_bytes())
+    content[int(place * len(content))] = value
+    path = tmp_path_factory.getbasetemp() / "changed.onnx"
+    path.write_bytes(content)
+    complaint(lambda: check_graph(path, bundle.folder / WEIGHTS, bundle.config))
+
+
+@given(content=st.binary(max_size=300))
+def test_any_bytes_raise_a_sentence(tmp_path_factory: pytest.TempPathFactory, content: bytes):
+    path = tmp_path_factory.getbasetemp() / "any.onnx"
+    path.write_bytes(content)
+    assert complaint(lambda: read_graph(path))
+
+
+def test_nesting_without_end_is_refused(tmp_path: Path):
+    """A graph in an attribute of a node of a graph, ten thousand deep."""
+    content = b""
+    for _ in range(10_000):
+        content = onnx_field(1, onnx_field(5, onnx_field(6, content)))
+    (tmp_path / "deep.onnx").write_bytes(onnx_field(7, content))
+    with pytest.raises(BackendError, match="not a whole graph of ours"):
+        read_graph(tmp_path / "deep.onnx")
+
+
+def onnx_field(number: int, content: bytes) -> bytes:
+    length, digits = len(content), bytearray()
+    while True:
+        digits.append(length & 0x7F | (0x80 if length > 0x7F else 0))
+        length >>= 7
+        if not length:
+            return bytes([number << 3 | 2]) + bytes(digits) + content

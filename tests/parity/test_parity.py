@@ -1,0 +1,265 @@
+"""The judge itself: it passes what is equal, and names every kind of fault it must catch."""
+
+import copy
+import json
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from tests.support.models import BundleFactory, tiny_config, tiny_model
+from tiny_transformer import parity
+from tiny_transformer.backends.eager import EagerBackend
+from tiny_transformer.bundle import EVALUATION, PARITY, TRAINING, WEIGHTS, Bundle
+from tiny_transformer.errors import BundleError, ParityError
+from tiny_transformer.model import EncoderDecoder
+from tiny_transformer.parity.cases import tensor_cases
+from tiny_transformer.parity.judge import CLOSE, EXACT, verify
+from tiny_transformer.parity.texts import text_results
+from tiny_transformer.weights import read_weights, write_weights
+
+CONFIGS = [tiny_config(a, positions=p) for a in ("encoder-decoder", "decoder-only") for p in ("rotary", "sinusoidal")]
+
+
+def backend_of(config, change: Callable[[torch.nn.Module], None] = lambda model: None) -> EagerBackend:
+    model = tiny_model(config)
+    with torch.no_grad():
+        change(model)
+    return EagerBackend(model, config)
+
+
+def failed_kinds(config, change) -> set[str]:
+    report = verify(backend_of(config), backend_of(config, change), tensor_cases(config))
+    assert report.verdict == "failed"
+    with pytest.raises(ParityError, match=r"Parity failed in \d+ of \d+ cases"):
+        report.raise_if_failed()
+    return {case.kind for case in report.failures}
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: f"{c.architecture}-{c.positions}")
+def test_a_backend_equals_itself_exactly(config):
+    report = verify(backend_of(config), backend_of(config), tensor_cases(config), EXACT)
+    assert report.verdict == "verified", report.failures
+    kinds = {case.kind for case in report.cases}
+    assert kinds == {"full", "cached", "consistency", "chunk", "reorder", "attention"}
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: f"{c.architecture}-{c.positions}")
+def test_every_matrix_scaled_by_one_percent_is_caught(config):
+    """Not one chosen matrix: any of them. (Vectors are checked by the oracle tests.)"""
+    names = [name for name, p in tiny_model(config).named_parameters() if p.dim() == 2]
+    cases = tensor_cases(config)
+    reference = backend_of(config)
+    for name in names:
+        candidate = backend_of(config, lambda model, name=name: model.get_parameter(name).mul_(1.01))
+        assert verify(reference, candidate, cases).verdict == "failed", name
+
+
+def test_a_dropped_padding_mask_is_caught_by_ragged_cases_alone():
+    class Unmasked(EncoderDecoder):
+        def encode(self, source, source_mask):
+            return super().encode(source, torch.ones_like(source_mask))
+
+    config = CONFIGS[0]
+
+    def drop(model):
+        model.__class__ = Unmasked
+
+    assert failed_kinds(config, drop) == {"full", "cached", "reorder", "attention"}
+    even = [case for case in tensor_cases(config) if case.name.startswith("batch 1,")]
+    assert verify(backend_of(config), backend_of(config, drop), even).verdict == "verified"
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: f"{c.architecture}-{c.positions}")
+def test_a_dropped_causal_mask_is_caught(config):
+    def drop(model):
+        for layer in model.decoder.layers:
+            layer.self_attention.causal = False
+
+    assert {"full", "consistency"} <= failed_kinds(config, drop)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: f"{c.architecture}-{c.positions}")
+def test_two_swapped_vocabulary_rows_are_caught(config):
+    def swap(model):
+        rows = model.embedding.tokens.weight
+        rows[[7, 8]] = rows[[8, 7]].clone()
+
+    assert "full" in failed_kinds(config, swap)
+
+
+def test_nan_never_passes():
+    config = CONFIGS[0]
+    assert "full" in failed_kinds(config, lambda model: model.embedding.tokens.weight[0].fill_(float("nan")))
+
+
+def test_greedy_ids_that_differ_beyond_a_tie_are_caught(make_bundle: BundleFactory):
+    bundle = make_bundle(max_length=32)
+    reference = EagerBackend(tiny_model(bundle.config), bundle.config)
+    same = text_results(bundle, reference, reference, 1e-4, progress=lambda _: None)
+    assert all(result.passed for result in same)
+    other = EagerBackend(tiny_model(bundle.config, seed=1), bundle.config)
+    results = text_results(bundle, reference, other, 1e-4, progress=lambda _: None)
+    assert not any(result.passed for result in results)
+    assert all("differs from token" in result.detail for result in results)
+
+
+def test_a_tie_is_not_a_fault(make_bundle: BundleFactory):
+    """Two tokens with the same embedding have the same logit: either may be chosen."""
+    bundle = make_bundle("decoder-only", max_length=64)
+    model = tiny_model(bundle.config)
+    with torch.no_grad():
+        model.embedding.tokens.weight[:] = model.embedding.tokens.weight[:1]
+    reference = EagerBackend(model, bundle.config)
+    tilted = copy.deepcopy(model)
+    with torch.no_grad():
+        tilted.embedding.tokens.weight[100:] += 1e-7
+    candidate = EagerBackend(tilted, bundle.config)
+    results = text_results(bundle, reference, candidate, 1e-4, progress=lambda _: None)
+    greedy = [result for result in results if result.kind == "greedy"]
+    assert all(result.passed for result in greedy)
+    assert any("tied" in result.detail for result in greedy)
+
+
+def test_8_bit_is_judged_by_the_task_and_needs_one(make_bundle: BundleFactory):
+    bundle = make_bundle("decoder-only", max_length=64)
+    backend = EagerBackend(tiny_model(bundle.config), bundle.config)
+    (result,) = text_results(bundle, backend, backend, None, progress=lambda _: None)
+    assert not result.passed
+    assert EVALUATION in result.detail
+
+    reply = _reply(bundle, backend)
+    line = json.dumps({"messages": [{"role": "user", "content": "Hi"}], "answer": reply}) + "\n"
+    (bundle.folder / EVALUATION).write_text(line, encoding="utf-8")
+    (result,) = text_results(bundle, backend, backend, None, progress=lambda _: None)
+    assert result.passed
+    assert result.detail == "100.00 accuracy against 100.00"
+    other = EagerBackend(tiny_model(bundle.config, seed=1), bundle.config)
+    (result,) = text_results(bundle, backend, other, None, progress=lambda _: None)
+    assert not result.passed
+    assert result.detail == "0.00 accuracy against 100.00"
+
+
+def test_8_bit_that_is_worse_one_text_at_a_time_is_caught(make_bundle: BundleFactory):
+    """Other kernels may run for a batch than for a single text: both must do the task."""
+    bundle = make_bundle("decoder-only", max_length=64)
+    backend = EagerBackend(tiny_model(bundle.config), bundle.config)
+    line = json.dumps({"messages": [{"role": "user", "content": "Hi"}], "answer": _reply(bundle, backend)}) + "\n"
+    (bundle.folder / EVALUATION).write_text(3 * line, encoding="utf-8")
+    for wrong_alone in (True, False):
+        candidate = _WrongFor(bundle, lambda n_rows, alone=wrong_alone: (n_rows == 1) == alone)
+        (result,) = text_results(bundle, backend, candidate, None, progress=lambda _: None)
+        assert not result.passed
+        assert result.detail == "0.00 accuracy against 100.00"
+
+
+class _WrongFor(EagerBackend):
+    """Right, but for batches of a certain size: these are read as if by another model."""
+
+    def __init__(self, bundle: Bundle, wrong: Callable[[int], bool]) -> None:
+        super().__init__(tiny_model(bundle.config), bundle.config)
+        self._other = EagerBackend(tiny_model(bundle.config, seed=1), bundle.config)
+        self._wrong = wrong
+
+    def start(self, prefix, source, capacity):
+        if self._wrong(len(prefix.ids)):
+            return self._other.start(prefix, source, capacity)
+        return super().start(prefix, source, capacity)
+
+
+def _reply(bundle: Bundle, backend: EagerBackend) -> str:
+    from tiny_transformer.generation.prompt import prompt_for
+    from tiny_transformer.parity.examples import Example
+    from tiny_transformer.parity.texts import _generate
+
+    (generated,) = _generate(bundle, backend, [Example(prompt_for(bundle, "Hi"), None)], 1)
+    return bundle.tokenizer.decode(generated.ids)
+
+
+def test_a_damaged_evaluation_file_is_refused_by_line(make_bundle: BundleFactory):
+    from tiny_transformer.parity.examples import evaluation_examples
+
+    bundle = make_bundle()
+    (bundle.folder / EVALUATION).write_text('{"source": "a", "target": "b"}\n{"source": 1}\n', encoding="utf-8")
+    with pytest.raises(BundleError, match="line 2"):
+        evaluation_examples(bundle)
+
+
+@pytest.fixture
+def verified(make_bundle: BundleFactory) -> Bundle:
+    """A folder with a report that vouches for it."""
+    bundle = make_bundle()
+    (bundle.folder / TRAINING).write_text("{}\n")
+    backend = EagerBackend(tiny_model(bundle.config), bundle.config)
+    report = verify(backend, backend, tensor_cases(bundle.config)[:3])
+    parity.write_report(bundle, parity.ParityReport(**{**report.__dict__, "files": bundle.hashes()}))
+    return bundle
+
+
+def test_a_report_survives_the_trip_through_json(verified: Bundle):
+    report = parity.stored_report(verified)
+    assert report is not None
+    assert report.verdict == "verified"
+    assert set(report.files) == {"config.json", "generation.json", "tokenizer.json", WEIGHTS, TRAINING}
+    text = (verified.folder / PARITY).read_text()
+    assert report.to_json() == text
+    assert "20" + "26" not in text  # no dates: equal results give equal bytes
+
+
+def test_no_report_is_not_an_error(make_bundle: BundleFactory):
+    assert parity.stored_report(make_bundle()) is None
+
+
+@pytest.mark.parametrize("name", ["config.json", WEIGHTS, "tokenizer.json", TRAINING])
+def test_any_file_swapped_after_verification_is_refused_by_name(verified: Bundle, name: str):
+    path = verified.folder / name
+    data = bytearray(path.read_bytes())
+    data[-2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ParityError, match=name):
+        parity.stored_report(verified)
+
+
+def test_a_report_older_than_the_weights_is_refused(verified: Bundle):
+    weights = {name: array * np.float32(1.0) for name, array in read_weights(verified.folder / WEIGHTS).items()}
+    weights["embedding.tokens.weight"] = weights["embedding.tokens.weight"] * np.float32(1.01)
+    write_weights(verified.folder / WEIGHTS, weights)
+    with pytest.raises(ParityError, match=WEIGHTS):
+        parity.stored_report(verified)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"passed": true', '"passed": false'),
+        ('"max_absolute": 0.0', '"max_absolute": 1.0'),
+        ('"verdict": "verified"', '"verdict": "failed"'),
+        ('"format": 1', '"format": 2'),
+        ('"reference": "eager"', '"reference": "other"'),
+        ("{", "["),
+    ],
+)
+def test_an_edited_report_is_refused(verified: Bundle, old: str, new: str):
+    path = verified.folder / PARITY
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(ParityError, match=PARITY):
+        parity.stored_report(verified)
+
+
+def test_a_failed_report_is_never_written(make_bundle: BundleFactory):
+    bundle = make_bundle()
+    reference = EagerBackend(tiny_model(bundle.config), bundle.config)
+    other = EagerBackend(tiny_model(bundle.config, seed=1), bundle.config)
+    with pytest.raises(ParityError):
+        parity.write_report(bundle, verify(reference, other, tensor_cases(bundle.config), CLOSE))
+    assert not bundle.has(PARITY)
+
+
+def test_an_empty_report_proves_nothing(make_bundle: BundleFactory):
+    bundle = make_bundle()
+    backend = EagerBackend(tiny_model(bundle.config), bundle.config)
+    with pytest.raises(ParityError):
+        parity.write_report(bundle, verify(backend, backend, []))

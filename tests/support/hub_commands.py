@@ -1,0 +1,88 @@
+"""Pushes and pulls against a Hub on loopback, each in a fresh interpreter.
+
+The real client reads its endpoint, home and token when it is first imported. Where parity is not the point, a stand-in
+takes its place, and the graphs are a few bytes.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.support.hub_driver import stand_in_report
+from tests.support.hub_server import Fault, HubServer
+from tests.support.models import ROOT, Finished
+from tiny_transformer.bundle import DECODER_ONNX, ENCODER_ONNX, Bundle
+from tiny_transformer.parity.report import write_report
+
+WRITER, READER = "hf_writer", "hf_reader"
+MODEL, SPACE = "ada/model", "ada/page"
+
+
+def with_graphs(bundle: Bundle) -> Bundle:
+    """The folder with stand-ins for its graphs, and a report that names them."""
+    (bundle.folder / ENCODER_ONNX).write_bytes(b"encoder" * 50)
+    (bundle.folder / DECODER_ONNX).write_bytes(b"decoder" * 50)
+    write_report(bundle, stand_in_report(bundle))
+    return bundle
+
+
+def downloaded(hub: HubServer) -> set[str]:
+    """What was sent: the names of small files, and the addresses of large ones."""
+    small = {seen.path.rsplit("/", 1)[-1] for seen in hub.requests("^GET /ada/model/resolve/")}
+    return small | {seen.path for seen in hub.requests("^GET /objects/")}
+
+
+class Client:
+    """Runs commands as a user of the Hub on loopback, with a home of its own."""
+
+    def __init__(self, hub: HubServer, home: Path, checkout: Path) -> None:
+        self.hub, self.home, self.checkout = hub, home, checkout
+        self.temporary = home.parent / "temporary"
+        self.temporary.mkdir()
+
+    def push(self, folder: Path, *options: str, repo: str = MODEL, token: str | None = WRITER, **env: str) -> Finished:
+        """`push FOLDER REPO OPTIONS`, with the stand-in for parity."""
+        return self.run(self.driver("push", folder, repo, *options), self.environment(token, **env))
+
+    def pull(
+        self, *, repo: str = MODEL, token: str | None = READER, env: dict[str, str] | None = None, **options: Any
+    ) -> Finished:
+        """`pull(REPO, **options)`; the folder on stdout."""
+        return self.run(self.driver("pull", repo, json.dumps(options)), self.environment(token, **(env or {})))
+
+    def killed(self, folder: Path, fault: Fault, *options: str) -> None:
+        """A push that is killed with SIGKILL once it has reached a held request."""
+        process = subprocess.Popen(
+            self.driver("push", folder, MODEL, *options),
+            env=self.environment(),
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            assert fault.reached.wait(60), "the push never came to the held request"
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+
+    def environment(self, token: str | None = WRITER, **changes: str) -> dict[str, str]:
+        """What the client reads at its first import."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "HUGGING", "PYTEST"))}
+        kept |= {"HF_ENDPOINT": self.hub.endpoint, "HF_HOME": str(self.home), "HF_HUB_DISABLE_XET": "1"}
+        kept |= {"HF_HUB_DISABLE_TELEMETRY": "1", "TMPDIR": str(self.temporary), "CHECKOUT": str(self.checkout)}
+        return kept | ({"HF_TOKEN": token} if token else {}) | changes
+
+    def run(self, command: list[str], environment: dict[str, str]) -> Finished:
+        """Run to the end."""
+        done = subprocess.run(
+            command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        )
+        return Finished(done.returncode, done.stdout, done.stderr)
+
+    def driver(self, *arguments: str | Path) -> list[str]:
+        """The command line of a push or pull."""
+        return [sys.executable, str(ROOT / "tests" / "support" / "hub_driver.py"), *map(str, arguments)]

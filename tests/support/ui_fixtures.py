@@ -1,0 +1,109 @@
+"""What the tests of the page share: model folders with graphs, and a page that another process serves."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from tests.support.models import ROOT, once_per_run
+from tiny_transformer.bundle import Bundle, save_bundle
+from tiny_transformer.commands.init import random_bundle
+from tiny_transformer.config import ModelConfig
+
+# Letters only: a random model's answers can then be read, and compared, anywhere.
+SMALL: dict[str, Any] = {"vocab_size": 262, "d_model": 32, "n_heads": 2, "d_ff": 64, "max_length": 96}
+
+
+def small_config(task: str) -> ModelConfig:
+    """A shape that answers in a few milliseconds."""
+    if task == "chat":
+        return ModelConfig.gpt(n_decoder_layers=2, **SMALL)
+    return ModelConfig(n_encoder_layers=2, n_decoder_layers=2, **SMALL)
+
+
+def make_model(folder: Path, task: str) -> Bundle:
+    """A random model that writes letters and never ends by itself: its answers are long and readable."""
+    bundle = random_bundle(folder, small_config(task), task, seed=3)
+    weights = {name: np.array(value) for name, value in bundle.weights().items()}
+    readable = [i for i in range(bundle.config.vocab_size) if bundle.tokenizer.token_bytes(i).isalpha()]
+    others = np.setdiff1d(np.arange(bundle.config.vocab_size), readable)
+    # The output layer is the embedding: a token whose vector points away from all is never chosen.
+    weights["embedding.tokens.weight"][others] *= 0.02
+    generation = bundle.generation
+    if task == "translate":
+        generation = generation.with_changes(source_languages=("de", "zh"), target_language="en")
+    return save_bundle(folder, bundle.config, generation, bundle.tokenizer, weights, overwrite=True)
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A chat and a translation model with their ONNX graphs, made once for all workers."""
+    from export.to_onnx import export_onnx
+
+    with once_per_run(tmp_path_factory, "page-models") as folder:
+        if not (folder / "ready").exists():
+            for task in ("chat", "translate"):
+                make_model(folder / task, task)
+                export_onnx(folder / task)
+            (folder / "ready").touch()
+    return {task: folder / task for task in ("chat", "translate")}
+
+
+@dataclass(frozen=True)
+class Served:
+    """A page that is being served by another process."""
+
+    url: str
+    pid: int
+    steps: Path
+
+    @property
+    def n_steps(self) -> int:
+        """How many steps its models have made, where it was told to be slow."""
+        return self.steps.stat().st_size if self.steps.exists() else 0
+
+    @property
+    def health(self) -> dict[str, Any]:
+        """What the page says of itself."""
+        found: dict[str, Any] = httpx.get(f"{self.url}/health", timeout=20).json()
+        return found
+
+
+@contextmanager
+def served(models: Iterable[Path | str], folder: Path, *options: str, delay: float = 0.0) -> Iterator[Served]:
+    """Serve a page around some models, and stop it afterwards."""
+    folder.mkdir(parents=True, exist_ok=True)
+    steps = folder / "steps"
+    named = [part for model in models for part in ("--model", str(model))]
+    command = [sys.executable, str(ROOT / "tests" / "support" / "ui_server.py"), *named, *options]
+    if delay:
+        command += ["--delay", str(delay), "--steps", str(steps)]
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=folder)
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().decode().strip()
+            assert url, (folder / "log").read_text()
+            yield Served(url.rstrip("/"), process.pid, steps)
+        finally:
+            process.communicate(timeout=30)
+    log_text = (folder / "log").read_text()
+    assert "A handler failed" not in log_text, log_text
+
+
+def until(condition: Callable[[], bool], seconds: float) -> bool:
+    """Whether something becomes true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True

@@ -1,0 +1,157 @@
+"""Metrics, questions from files, and the command that measures a model folder."""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import sacrebleu
+
+from tests.support.training_fixtures import small_recipe, write_jsonl, write_pairs
+from tiny_transformer.cli import main
+from tiny_transformer.errors import DataError, InputError
+from tiny_transformer.evaluation import (
+    Question,
+    accuracy,
+    bleu,
+    chrf,
+    evaluate_model,
+    exact_match,
+    perplexity,
+)
+from tiny_transformer.training.questions import QuestionSet, read_questions, sampled
+from tiny_transformer.training.run import train
+
+HYPOTHESES = ["the cat sat on the mat today", "he goes home now , slowly"]
+REFERENCES = ["the cat sat on the red mat today", "he goes home now , slowly"]
+
+
+class Parrot:
+    """Answers with what it was told to, and keeps what it was asked."""
+
+    def __init__(self, answers: dict[str, str]) -> None:
+        self.answers, self.asked, self.options = answers, [], {}
+
+    def generate_batch(self, texts: Sequence[str], **options: Any) -> list[SimpleNamespace]:
+        self.asked.append(list(texts))
+        self.options = options
+        return [SimpleNamespace(text=self.answers[text]) for text in texts]
+
+    def reply(self, history: Sequence[Any], **options: Any) -> SimpleNamespace:
+        self.asked.append([message["content"] for message in history])
+        return SimpleNamespace(text=self.answers[history[-1]["content"]])
+
+
+def test_bleu_and_chrf_are_sacrebleus() -> None:
+    assert bleu(HYPOTHESES, REFERENCES).value == sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES]).score
+    assert bleu(HYPOTHESES, REFERENCES, "none").value == pytest.approx(
+        sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES], tokenize="none", force=True).score
+    )
+    assert "tok:none" in bleu(HYPOTHESES, REFERENCES, "none").signature
+    assert chrf(HYPOTHESES, REFERENCES).value == sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES]).score
+
+
+def test_shares_are_in_percent_and_accuracy_forgives_spacing_and_case() -> None:
+    assert exact_match(["a", "b "], ["a", "b"]) == 100.0
+    assert exact_match(["a", "B"], ["a", "b"]) == 50.0
+    assert accuracy(["Hello  there!", "no"], ["hello there!", "yes"]) == 50.0
+    assert perplexity(math.log(50)) == pytest.approx(50)
+    with pytest.raises(InputError, match="cannot be compared"):
+        exact_match(["a"], [])
+
+
+def test_translations_are_judged_in_the_order_of_their_sources() -> None:
+    parrot = Parrot({"eins zwei drei vier": REFERENCES[0], "x": REFERENCES[1]})
+    found = evaluate_model(
+        parrot, [Question("eins zwei drei vier", REFERENCES[0]), Question("x", REFERENCES[1])], num_beams=5
+    )
+    assert found.examples == 2
+    assert found.metrics["bleu"] == pytest.approx(100.0)
+    assert found.metrics["exact_match"] == 100.0
+    assert "nrefs:1" in found.signatures["bleu"]
+    assert parrot.options == {"num_beams": 5}
+
+
+def test_a_dialogue_of_several_turns_is_put_to_the_model_whole() -> None:
+    history = tuple(
+        {"role": role, "content": text} for role, text in (("user", "a"), ("assistant", "b"), ("user", "c"))
+    )
+    parrot = Parrot({"c": "Right"})
+    found = evaluate_model(parrot, [Question(history, "right")])
+    assert found.metrics == {"accuracy": 100.0}
+    assert parrot.asked == [["a", "b", "c"]]
+
+
+def test_questions_come_from_every_kind_of_file(tmp_path: Path) -> None:
+    pair = [Question("a", "b")]
+    assert read_questions([write_pairs(tmp_path / "t.tsv", [("a", "b")])]) == pair
+    assert read_questions([write_jsonl(tmp_path / "p.jsonl", [{"source": "a", "target": "b"}])]) == pair
+    for name, text in (("x.de", "a\n"), ("x.en", "b\n")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert read_questions([tmp_path / "x.de", tmp_path / "x.en"]) == pair
+    asked = [Question(({"role": "user", "content": "q"},), "r")]
+    assert read_questions([write_jsonl(tmp_path / "i.jsonl", [{"questions": ["q"], "answer": "r"}])]) == asked
+    record = {"messages": [{"role": "user", "content": "q"}], "answer": "r"}
+    assert read_questions([write_jsonl(tmp_path / "e.jsonl", [record])]) == asked
+    with pytest.raises(DataError, match=r"e\.jsonl:2 is neither"):
+        read_questions([write_jsonl(tmp_path / "e.jsonl", [record, {"messages": []}])])
+
+
+def test_a_sample_is_the_same_every_time_and_equal_between_sets() -> None:
+    groups = [QuestionSet(n, tuple(Question(f"{n}{i}", "") for i in range(k))) for n, k in (("a", 1000), ("b", 90))]
+    found = sampled(groups, 100)
+    assert [len(group.questions) for group in found] == [50, 50]
+    assert found == sampled(groups, 100)
+    assert len(set(found[0].questions)) == 50
+
+
+def test_evaluate_prints_the_figures_that_training_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TINY_TRANSFORMER_CACHE", str(tmp_path / "cache"))
+    data = write_pairs(tmp_path / "mine.tsv", [(f"{i} ja", f"yes {i} it is") for i in range(400)])
+    recipe = small_recipe("training.max_steps=25", "evaluation.test=true", "evaluation.max_new_tokens=16")
+    train(recipe, str(data), tmp_path / "model")
+    story = json.loads((tmp_path / "model" / "training.json").read_text(encoding="utf-8"))
+    (wanted,) = story["results"]["test"].values()
+    capsys.readouterr()
+    assert main(["evaluate", str(tmp_path / "model"), "--backend", "eager", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == wanted
+    assert main(["evaluate", str(tmp_path / "model"), "--backend", "eager"]) == 0
+    table = capsys.readouterr().out
+    assert f"chrf         {wanted['metrics']['chrf']:6.2f}  nrefs:1" in table
+
+
+def test_evaluate_over_the_data_folder_gives_the_figures_of_the_card(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TINY_TRANSFORMER_CACHE", str(tmp_path / "cache"))
+    data = tmp_path / "data"
+    (data / "tatoeba").mkdir(parents=True)
+    for language in ("de", "zh"):
+        for split in ("train", "dev", "test"):
+            pairs = [(f"{language} {split} {i} ja", f"yes {i} it is so") for i in range(20)]
+            write_pairs(data / "tatoeba" / f"{language}-en.{split}.tsv", pairs)
+    small = ["training.max_minutes=0", "training.max_steps=3", "tokenizer.vocab_size=300", "training.compile=off"]
+    small += ["model.max_length=32", "evaluation.num_beams=2", "sources.de-en.variants=1", "sources.zh-en.variants=1"]
+    recipe = small_recipe(*small, "evaluation.test=true", "evaluation.max_new_tokens=8", name="translate")
+    train(recipe, str(data), tmp_path / "model", device="cpu")
+    story = json.loads((tmp_path / "model" / "training.json").read_text(encoding="utf-8"))
+    assert set(story["results"]["test"]) == {"de-en.test", "zh-en.test"}
+    capsys.readouterr()
+    assert main(["evaluate", str(tmp_path / "model"), "--data", str(data), "--backend", "eager", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == story["results"]["test"]
+    assert main(["evaluate", str(tmp_path / "model"), "--data", str(data), "--backend", "eager"]) == 0
+    chrf = story["results"]["test"]["zh-en.test"]["metrics"]["chrf"]
+    assert f"zh-en.test       chrf         {chrf:6.2f}  nrefs:1" in capsys.readouterr().out
+    for wrong in ('{"recipe": null}', '{"recipe": []}', '{"recipe": 3}', '{"recipe": "x"}', "[]"):
+        (tmp_path / "model" / "training.json").write_text(wrong, encoding="utf-8")
+        assert main(["evaluate", str(tmp_path / "model"), "--data", str(data), "--backend", "eager"]) == 2
+        assert "has no training.json that names its test data" in capsys.readouterr().err
+    (tmp_path / "model" / "training.json").unlink()
+    assert main(["evaluate", str(tmp_path / "model"), "--data", str(data), "--backend", "eager"]) == 2
+    assert "has no training.json that names its test data" in capsys.readouterr().err

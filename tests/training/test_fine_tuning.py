@@ -1,0 +1,185 @@
+"""A trained model goes on learning: its weights, its vocabulary, and whom to thank for what it knew."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from export.training_facts import training_facts
+from tests.support.hub_driver import stand_in_report
+from tests.support.training_fixtures import small_recipe, write_jsonl, write_pairs
+from tiny_transformer.bundle import TRAINING, WEIGHTS, Bundle
+from tiny_transformer.errors import BundleError, ConfigError, ParityError, TrainingError
+from tiny_transformer.parity.report import write_report
+from tiny_transformer.training.checkpoint import LAST, load_checkpoint
+from tiny_transformer.training.origin import Origin, check_changes
+from tiny_transformer.training.recipe import load_recipe
+from tiny_transformer.training.run import train
+
+STILL = "training.learning_rate=1e-12"  # a run that changes nothing shows where it started
+MERGES = "tokenizer.vocab_size=290"  # so that the vocabulary depends on the text it was learnt from
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A model that has learnt a little."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TINY_TRANSFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        folder = tmp_path_factory.mktemp("base") / "words"
+        train(small_recipe("training.max_steps=30", MERGES), "", folder)
+        yield folder
+
+
+def weights_of(bundle: Bundle) -> np.ndarray:
+    weights = bundle.weights()
+    return np.concatenate([weights[name].astype(np.float32).ravel() for name in sorted(weights)])
+
+
+def test_the_run_starts_where_the_folder_ended(base: Path, tmp_path: Path) -> None:
+    origin = Origin.open(str(base))
+    recipe = origin.fit(small_recipe("training.max_steps=1", STILL, "model.d_model=32", "model.dropout=0.3"))
+    found = train(recipe, "", tmp_path / "more", origin=origin)
+    fresh = train(small_recipe("training.max_steps=1", STILL, MERGES), "", tmp_path / "fresh")
+    assert found is not None
+    assert fresh is not None
+    assert found.config.d_model == origin.bundle.config.d_model, "the shape is the folder's"
+    assert found.config.dropout == 0.3
+    assert np.array_equal(weights_of(found), weights_of(origin.bundle))
+    assert not np.allclose(weights_of(fresh), weights_of(origin.bundle), atol=0.01)
+    assert (found.folder / "tokenizer.json").read_bytes() == (base / "tokenizer.json").read_bytes()
+
+
+def test_other_text_is_learnt_with_the_old_vocabulary(base: Path, tmp_path: Path) -> None:
+    pairs = write_pairs(tmp_path / "mine.tsv", [(f"x{i}y", f"y{i}x") for i in range(300)])
+    origin = Origin.open(str(base))
+    recipe = origin.fit(small_recipe("training.max_steps=20"))
+    found = train(recipe, str(pairs), tmp_path / "mine", origin=origin)
+    assert found is not None
+    assert (found.folder / "tokenizer.json").read_bytes() == (base / "tokenizer.json").read_bytes()
+    assert np.abs(weights_of(found) - weights_of(origin.bundle)).max() > 1e-3
+    story = json.loads((found.folder / TRAINING).read_text(encoding="utf-8"))
+    assert story["started_from"]["name"] == "words"
+    assert story["started_from"]["sha256"] == origin.bundle.hashes()[WEIGHTS]
+    assert [source["name"] for source in story["recipe"]["sources"]] == ["mine.tsv"]
+    assert [source.name for source in training_facts(found).sources] == ["mine.tsv", "words"]
+    # And once more: the first data is not forgotten.
+    second = Origin.open(str(found.folder))
+    assert [source["name"] for source in second.told["sources"]] == ["mine.tsv", "words"]
+
+
+def test_a_run_that_is_resumed_still_knows_its_origin(base: Path, tmp_path: Path) -> None:
+    origin = Origin.open(str(base))
+    run_dir = tmp_path / "run"
+    for steps in (2, 4):
+        recipe = origin.fit(small_recipe(f"training.max_steps={steps}"))
+        train(recipe, "", tmp_path / "more", run_dir=run_dir, resume=True, overwrite=True, origin=origin)
+        state, _ = load_checkpoint(run_dir / LAST)
+        assert state.started_from["name"] == "words"
+        assert state.step == steps
+
+
+def test_what_does_not_fit_is_refused(base: Path, tmp_path: Path) -> None:
+    origin = Origin.open(str(base))
+    with pytest.raises(ConfigError, match=r"words was trained to translate, recipe chat is to chat; match them"):
+        origin.fit(load_recipe("chat"))
+    with pytest.raises(ConfigError, match=r"model\.d_ff cannot be changed.*leave it out"):
+        check_changes(["model.dropout=0.2", "model.d_ff=64"])
+    with pytest.raises(ConfigError, match="has no name"):
+        Origin.open("")
+    write_report(origin.bundle, stand_in_report(origin.bundle))
+    try:
+        Origin.open(str(base))
+        data = bytearray((base / WEIGHTS).read_bytes())
+        data[-2] ^= 1
+        copy = tmp_path / "copy"
+        copy.mkdir()
+        for file in base.iterdir():
+            (copy / file.name).write_bytes(file.read_bytes() if file.name != WEIGHTS else bytes(data))
+        with pytest.raises(ParityError, match=WEIGHTS):
+            Origin.open(str(copy))
+    finally:
+        (base / "parity.json").unlink()
+
+
+def copy_of(base: Path, folder: Path, **changed: bytes) -> Path:
+    folder.mkdir()
+    for file in base.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    for name, content in changed.items():
+        (folder / f"{name}.json").write_bytes(content)
+    return folder
+
+
+def test_a_run_is_resumed_only_from_what_it_was_started_from(base: Path, tmp_path: Path) -> None:
+    weights = bytearray((base / WEIGHTS).read_bytes())
+    weights[-2] ^= 1
+    (copy_of(base, tmp_path / "other") / WEIGHTS).write_bytes(bytes(weights))
+    first, other = Origin.open(str(base)), Origin.open(str(tmp_path / "other"))
+    out, run_dir = tmp_path / "more", tmp_path / "run"
+    train(first.fit(small_recipe("training.max_steps=2")), "", out, run_dir=run_dir, origin=first)
+    recipe = first.fit(small_recipe("training.max_steps=4"))
+    for wrong, name in ((other, "other"), (None, "nothing")):
+        with pytest.raises(TrainingError, match=f"started from words, not from {name}; resume it as it was"):
+            train(recipe, "", out, run_dir=run_dir, resume=True, overwrite=True, origin=wrong)
+
+
+@pytest.mark.parametrize(
+    "content", [b"{not json", b"[]", b'{"recipe": null}', b'{"recipe": {"sources": 7}}', b"\xff\xfe"]
+)
+def test_a_story_that_training_never_wrote_is_refused_in_a_sentence(base: Path, tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(BundleError, match=r"training\.json is not what training writes"):
+        Origin.open(str(copy_of(base, tmp_path / "odd", training=content)))
+
+
+def test_what_is_not_known_of_the_first_training_is_said(
+    base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = copy_of(base, tmp_path / "silent")
+    (folder / TRAINING).unlink()
+    monkeypatch.chdir(folder)
+    origin = Origin.open(".")
+    assert "learnt from is not known" in caplog.text
+    assert origin.told["name"] == "silent"
+    found = train(origin.fit(small_recipe("training.max_steps=1")), "", tmp_path / "more", origin=origin)
+    assert found is not None
+    assert "`silent`; what that model learnt from is not known" in training_facts(found).started_from
+
+
+def test_a_licence_is_told_only_if_it_is_that_of_both_trainings(base: Path, tmp_path: Path) -> None:
+    story = json.loads((base / TRAINING).read_text(encoding="utf-8"))
+    own = small_recipe("training.max_steps=1", "licence=cc-by-4.0")
+    for licence, told in (("cc-by-4.0", "cc-by-4.0"), ("cc-by-nc-4.0", "")):
+        story["recipe"]["licence"] = licence
+        folder = copy_of(base, tmp_path / f"from-{licence}", training=json.dumps(story).encode())
+        origin = Origin.open(str(folder))
+        found = train(origin.fit(own), "", tmp_path / licence, origin=origin)
+        assert found is not None
+        assert training_facts(found).licence == told
+        assert Origin.open(str(found.folder)).told["licence"] == told, "nor does a third training hide the first"
+    assert own.with_data(own.sources[0]).licence == "", "of the user's own text no licence is known"
+
+
+def test_another_pair_of_languages_is_not_taken_over_in_silence(base: Path, caplog: pytest.LogCaptureFixture) -> None:
+    Origin.open(str(base)).fit(small_recipe('languages=["fr", "en"]'))
+    assert "will be said to know fr, en" in caplog.text
+
+
+def test_on_the_command_line(base: Path, tmp_path: Path, run_cli: Callable[..., Any]) -> None:
+    dialogues = write_jsonl(tmp_path / "d.jsonl", [{"turns": ["a", "b"]}] * 3)
+    refused = run_cli("train", "chat", "--start-from", base, "--data", dialogues, "--out", tmp_path / "x")
+    assert refused.code == 2
+    assert "was trained to translate" in refused.err
+    refused = run_cli("train", "tiny", "--start-from", base, "--d-model", "64", "--out", tmp_path / "x")
+    assert refused.code == 2
+    assert "model.d_model cannot be changed" in refused.err
+    refused = run_cli("train", "tiny", "--start-from", tmp_path / "nowhere", "--out", tmp_path / "x")
+    assert refused.code == 2
+    assert "nowhere is not a folder" in refused.err
+    options = ["--max-steps", "2", "--max-minutes", "0", "--set", "evaluation.test=false", "--set"]
+    few = "sources.words.held_out={dev=0.002, test=0.03}"
+    done = run_cli("train", "tiny", "--start-from", base, *options, few, "--out", tmp_path / "x")
+    assert done.code == 0, done.err
+    assert json.loads((tmp_path / "x" / TRAINING).read_text(encoding="utf-8"))["started_from"]["name"] == "words"

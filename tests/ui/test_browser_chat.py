@@ -1,0 +1,189 @@
+"""The chat in a real Chromium: what a visitor writes, watches, stops, takes back and finds again."""
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.support.ui_browser import (
+    NEW_TOKENS,
+    answer,
+    answered,
+    browser,
+    choose_model,
+    greedy,
+    limit_answers,
+    open_page,
+    page_served,
+    press,
+    send,
+    visit,
+)
+from tests.support.ui_fixtures import Served, models
+from tiny_transformer.text_model import load
+
+__all__ = ["browser", "models", "page_served"]
+
+
+def test_chat_streams_an_answer_and_says_what_it_cost(
+    browser: Browser, page_served: Served, models: dict[str, Path]
+) -> None:
+    with visit(browser, page_served.url) as page:
+        send(page, "hello there")
+        expect(page.locator("#tt-chat .user")).to_have_text("hello there")
+        expect(page.locator("#tt-stop")).to_be_visible()
+        seen = set()
+        while page.locator("#tt-stop").is_visible():
+            seen.add(answer(page))
+            page.wait_for_timeout(50)
+        expected = greedy(models, "chat", "hello there")
+        assert answered(page) == expected
+        partial = [text for text in seen if 0 < len(text) < len(expected)]
+        assert len(partial) >= 3, "it came in one piece"
+        assert all(expected.startswith(text) for text in partial)
+        line = page.locator("#tt-chat .tt-line").inner_text()
+        assert re.search(r"ONNX Runtime · \d+ tokens · \d+ tokens/s · first after \d+ ms", line)
+        expect(page.locator("#tt-message textarea")).to_have_value("")
+
+
+def test_stop_ends_the_work_and_keeps_what_came(browser: Browser, page_served: Served) -> None:
+    with visit(browser, page_served.url) as page:
+        send(page, "stop me")
+        expect(page.locator("#tt-chat .bot .message-content").first).to_have_text(re.compile("[A-Za-z]{4}"))
+        page.locator("#tt-stop").click()
+        expect(page.locator("#tt-chat .tt-line")).to_have_text("stopped")
+        page.wait_for_timeout(300)
+        text, steps = answer(page), page_served.n_steps
+        page.wait_for_timeout(500)
+        assert answer(page) == text
+        assert 4 <= len(text) < NEW_TOKENS
+        assert page_served.n_steps == steps, "the model went on writing"
+        send(page, "again")
+        answered(page, 2)
+
+
+def test_retry_undo_edit_and_clear(browser: Browser, page_served: Served, models: dict[str, Path]) -> None:
+    with visit(browser, page_served.url) as page:
+        limit_answers(page, 12)
+        send(page, "first")
+        before = answered(page)
+        press(page, "Retry")
+        expect(page.locator("#tt-chat .tt-line")).to_contain_text("drawn at temperature 0.7")
+        assert answered(page) != before
+        press(page, "Edit")
+        page.locator("#tt-chat textarea").fill("second <b>one</b> & more")
+        press(page, "Submit")
+        expect(page.locator("#tt-chat .user")).to_contain_text("second <\u2060b>one")
+        expect(page.locator("#tt-chat .user b")).to_have_count(0)
+        edited = load(models["chat"], "onnx").generate("second <b>one</b> & more", max_new_tokens=12).text
+        assert answered(page) == edited
+        press(page, "Undo")
+        expect(page.locator("#tt-message textarea")).to_have_value("second <b>one</b> & more")
+        expect(page.locator("#tt-chat .user")).to_have_count(0)
+        send(page, "third")
+        answered(page)
+        press(page, "Clear")
+        expect(page.locator("#tt-chat .example").first).to_be_visible()
+
+
+def test_copy_takes_the_answer_alone(browser: Browser, page_served: Served, models: dict[str, Path]) -> None:
+    with visit(browser, page_served.url, permissions=["clipboard-read", "clipboard-write"]) as page:
+        send(page, "copy this")
+        text = answered(page)
+        press(page, "Copy message")
+        assert page.evaluate("navigator.clipboard.readText()") == text
+
+
+def test_reload_keeps_the_dialogue_of_each_model(browser: Browser, page_served: Served) -> None:
+    with visit(browser, page_served.url) as page:
+        limit_answers(page, 6)
+        send(page, "remember me")
+        text = answered(page)
+        choose_model(page, "Translate")
+        expect(page.locator("#tt-chat")).to_contain_text("Write German or Chinese")
+        page.locator("#tt-chat .example").last.click()
+        answered(page)
+        expect(page.locator("#tt-chat .tt-line")).to_contain_text("read as Chinese")
+        open_page(page, page_served.url)
+        expect(page.locator("#tt-chat .user")).to_have_text("remember me")
+        assert answer(page) == text
+        choose_model(page, "Translate")
+        expect(page.locator("#tt-chat .user")).to_have_text("我明天要去北京。")
+    with visit(browser, page_served.url) as other:
+        expect(other.locator("#tt-chat .user")).to_have_count(0), "another visitor sees nothing of it"
+
+
+def test_leaving_a_model_in_the_middle_of_its_answer_leaves_nothing_behind(
+    browser: Browser, page_served: Served
+) -> None:
+    with visit(browser, page_served.url) as page:
+        send(page, "half an answer")
+        expect(page.locator("#tt-chat .bot .message-content").first).to_have_text(re.compile("[A-Za-z]{4}"))
+        choose_model(page, "Translate")
+        expect(page.locator("#tt-chat .example").first).to_be_visible()
+        steps = page_served.n_steps
+        page.wait_for_timeout(500)
+        assert page_served.n_steps == steps
+        expect(page.locator("#tt-chat .user")).to_have_count(0)
+        expect(page.locator("#tt-send")).to_be_visible()
+        choose_model(page, "Chat")
+        expect(page.locator("#tt-chat .user")).to_have_text("half an answer")
+
+
+def test_every_backend_can_be_picked_and_says_the_same(
+    browser: Browser, page_served: Served, models: dict[str, Path]
+) -> None:
+    with visit(browser, page_served.url) as page:
+        page.locator("#tt-availability summary").click()
+        expect(page.locator("#tt-availability")).to_contain_text("python -m export all")
+        texts = []
+        for name in ("PyTorch", "TorchScript", "ONNX Runtime"):
+            page.locator("#tt-backend input").click()
+            page.get_by_role("option", name=name, exact=True).click()
+            limit_answers(page, 10)
+            send(page, "same")
+            texts.append(answered(page))
+            expect(page.locator("#tt-chat .tt-line")).to_contain_text(f"{name} ·")
+            press(page, "Undo")
+            expect(page.locator("#tt-chat .user")).to_have_count(0)
+        assert texts == [load(models["chat"], "eager").generate("same", max_new_tokens=10).text] * 3
+
+
+def test_refusals_reach_the_visitor_and_the_text_stays(browser: Browser, page_served: Served) -> None:
+    with visit(browser, page_served.url) as page:
+        send(page, "y" * 301)
+        expect(page.get_by_text("at most 300 fit")).to_be_visible()
+        expect(page.locator("#tt-message textarea")).to_have_value("y" * 301)
+        expect(page.locator("#tt-chat .user")).to_have_count(0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<script>window.hacked = 1</script>",
+        "<img src=x onerror='window.hacked = 1'>",
+        "[link](javascript:alert(1)) ![](http://example.com/a.png)",
+        "&lt;b&gt; **bold** $$x^2$$",
+        "a\x00b",
+    ],
+)
+def test_hostile_text_is_shown_as_it_is(browser: Browser, page_served: Served, text: str) -> None:
+    with visit(browser, page_served.url) as page:
+        limit_answers(page, 3)
+        send(page, text)
+        answered(page)
+        shown = page.locator("#tt-chat .user .message-content").inner_text().replace("\u2060", "")
+        assert shown == text.replace("\x00", "\ufffd")
+        assert page.evaluate("window.hacked") is None
+
+
+def test_two_visitors_wait_in_line_and_see_their_place(browser: Browser, page_served: Served) -> None:
+    with visit(browser, page_served.url) as first, visit(browser, page_served.url) as second:
+        send(first, "one")
+        expect(first.locator("#tt-chat .bot .message-content").first).to_have_text(re.compile("[A-Za-z]"))
+        send(second, "two")
+        expect(second.locator("#tt-status")).to_contain_text("queue: 1/1")
+        expect(second.locator("#tt-chat .user")).to_have_text("two")
+        answered(first)
+        answered(second)

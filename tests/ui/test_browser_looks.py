@@ -1,0 +1,121 @@
+"""How the page looks and sounds in a real Chromium: Chinese, phone width, light and dark, keyboard, no jumps."""
+
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.support.ui_browser import PHONE, answered, browser, page_served, send, visit
+from tests.support.ui_fixtures import Served, models
+
+__all__ = ["browser", "models", "page_served"]
+
+
+def test_chinese_browser_gets_a_chinese_page(browser: Browser, page_served: Served) -> None:
+    with visit(browser, page_served.url, locale="zh-CN") as page:
+        assert page.evaluate("document.documentElement.lang") == "zh"
+        for text in ("聊天", "翻译"):
+            expect(page.locator("#tt-model")).to_contain_text(text)
+        for tab in ("对话", "比较后端", "看看内部", "关于模型"):
+            expect(page.get_by_role("tab", name=tab, exact=True)).to_be_visible()
+        expect(page.locator("#tt-send")).to_have_text("发送")
+        expect(page.locator("#tt-decoding")).to_contain_text("温度")
+        expect(page.locator("#tt-availability")).to_contain_text("不可用")
+        send(page, "x" * 301)
+        expect(page.get_by_text("最多 300 个")).to_be_visible()
+        send(page, "hello")
+        answered(page)
+        expect(page.locator("#tt-chat .tt-line")).to_contain_text("词元/秒")
+        page.get_by_role("tab", name="比较后端").click()
+        page.locator("#tt-compare-run").click()
+        expect(page.locator(".tt-verdict")).to_contain_text("文字相同，数字相同")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_phone_shows_everything_without_scrolling_sideways(browser: Browser, page_served: Served, scheme: Any) -> None:
+    look: dict[str, Any] = {"viewport": PHONE, "color_scheme": scheme, "has_touch": True}
+    with visit(browser, page_served.url, **look) as page:
+        send(page, "word " * 50)
+        answered(page)
+        boxes = [page.locator(part).bounding_box() for part in ("#tt-chat", "#tt-ask", "#tt-decoding")]
+        assert all(box and box["width"] >= 320 for box in boxes), "side by side, nothing can be read"
+        assert boxes[0]["y"] < boxes[1]["y"] < boxes[2]["y"]  # type: ignore[index]
+        assert boxes[1]["y"] + boxes[1]["height"] <= PHONE["height"], "the box to write in is on the first screen"  # type: ignore[index]
+        for name in ("Chat", "Compare", "Look inside", "About"):
+            page.get_by_role("tab", name=name).click()
+            if name != "Chat":
+                page.wait_for_timeout(300)
+            if name == "Compare":
+                page.locator("#tt-compare-run").click()
+                expect(page.locator(".tt-verdict")).to_be_visible()
+            if name == "Look inside":
+                page.locator("#tt-inside-run").click()
+                expect(page.locator("#tt-map svg").first).to_be_visible()
+            assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], name
+        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        lightness = sum(map(int, re.findall(r"\d+", background)[:3])) / 3
+        assert (lightness < 60) == (scheme == "dark")
+
+
+# What scrolls sideways within the page, as "id class", save what is made for it: wide maps, tables and code.
+SCROLLERS = """() => [...document.querySelectorAll("*")]
+  .filter(part => ["auto", "scroll"].includes(getComputedStyle(part).overflowX) && part.scrollWidth > part.clientWidth)
+  .filter(part => part.clientWidth && !part.closest(".tt-scroll, .tt-map, .tt-code"))
+  .map(part => `${part.id} ${part.className}`)"""
+
+
+@pytest.mark.parametrize("width", [1280, 800])
+def test_no_part_of_the_page_has_a_scroll_bar_below_it(browser: Browser, page_served: Served, width: int) -> None:
+    with visit(browser, page_served.url, viewport={"width": width, "height": 800}) as page:
+        expect(page.locator("#tt-more")).to_be_visible()
+        for name in ("Chat", "Compare", "Look inside", "About"):
+            page.get_by_role("tab", name=name).click()
+            if name == "Look inside":
+                page.locator("#tt-inside-run").click()
+                expect(page.locator("#tt-map svg").first).to_be_visible()
+            assert page.evaluate(SCROLLERS) == [], name
+
+
+def test_nothing_moves_when_the_page_is_there_nor_while_an_answer_streams(
+    browser: Browser, page_served: Served
+) -> None:
+    with visit(browser, page_served.url) as page:
+        page.evaluate(
+            """() => { window.shift = 0; new PerformanceObserver((list) => {
+              for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shift += entry.value;
+            }).observe({type: "layout-shift", buffered: false}); }"""
+        )
+        place = page.locator("#tt-ask").bounding_box()
+        expect(page.locator("#tt-availability li").first).to_be_attached()  # what only now is in one's language
+        assert page.locator("#tt-ask").bounding_box() == place
+        send(page, "hold still")
+        answered(page)
+        assert page.locator("#tt-ask").bounding_box() == place
+        assert page.evaluate("window.shift") < 0.1
+
+
+def test_page_works_with_the_keyboard_and_names_its_controls(browser: Browser, page_served: Served) -> None:
+    with visit(browser, page_served.url) as page:
+        page.locator("#tt-message textarea").focus()
+        page.keyboard.type("hello")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.id") == "tt-send"
+        page.keyboard.press("Enter")
+        answered(page)
+        page.locator("#tt-model input").first.focus()
+        expect(page.get_by_role("group", name="Model")).to_have_count(1)
+        page.keyboard.press("Shift+Tab")
+        page.keyboard.press("Tab")
+        focused = page.locator("#tt-model label:has(input:focus-visible)")
+        assert focused.evaluate("e => getComputedStyle(e).outlineStyle") == "solid", "one sees where the keyboard is"
+        nameless = page.evaluate(
+            """() => [...document.querySelectorAll('button, input, textarea, select')].filter((e) => {
+              if (!e.offsetParent) return false;
+              const label = e.getAttribute('aria-label') || e.title || e.innerText || e.placeholder
+                || e.getAttribute('aria-labelledby') || (e.labels && [...e.labels].map((l) => l.innerText).join(''))
+                || (e.closest('label') && e.closest('label').innerText);
+              return !label || !label.trim();
+            }).map((e) => e.outerHTML.slice(0, 120))"""
+        )
+        assert nameless == []

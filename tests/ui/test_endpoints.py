@@ -1,0 +1,223 @@
+"""For programs: endpoints, health and files, many clients at once, and clients that leave or find the queue full."""
+
+import html
+import json
+import os
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+from gradio_client.utils import QueueError
+from starlette.requests import Request
+
+from tests.support.ui_fixtures import Served, models, served, until
+from tiny_transformer.bundle import Bundle
+from tiny_transformer.text_model import load
+from tiny_transformer.ui.desk import Desk
+from tiny_transformer.ui.routes import health
+from tiny_transformer.ui.settings import Limits
+from tiny_transformer.ui.shelf import Shelf
+
+__all__ = ["models"]
+
+
+@pytest.fixture(scope="module")
+def page(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    limits = ("--max-new-tokens", "60", "--max-characters", "500")
+    with served(models.values(), tmp_path_factory.mktemp("page"), *limits) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def client(page: Served) -> Client:
+    return Client(page.url, verbose=False)
+
+
+def test_chat_answers_greedily_and_streams_the_text_so_far(client: Client, models: dict[str, Path]) -> None:
+    expected = load(models["chat"], "onnx").generate("hello", max_new_tokens=40).text
+    job = client.submit("hello", max_new_tokens=40, api_name="/chat")
+    assert job.result() == expected
+    states = job.outputs()
+    assert states[-1] == expected
+    assert all(expected.startswith(state) for state in states)
+
+
+def test_chat_reads_the_history(client: Client, models: dict[str, Path]) -> None:
+    history = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
+    expected = load(models["chat"], "onnx").reply([*history, {"role": "user", "content": "three"}], max_new_tokens=9)  # type: ignore[list-item]
+    assert client.predict("three", history, max_new_tokens=9, api_name="/chat") == expected.text
+    assert client.predict("three", max_new_tokens=9, api_name="/chat") != expected.text
+
+
+@pytest.mark.parametrize("backend", ["auto", "eager", "torchscript", "onnx"])
+def test_translate_gives_the_same_on_every_backend(client: Client, models: dict[str, Path], backend: str) -> None:
+    expected = load(models["translate"], "eager").generate("Guten Tag", max_new_tokens=60).text
+    assert client.predict("Guten Tag", backend, api_name="/translate") == expected
+
+
+def test_compare_gives_a_verdict_and_figures(client: Client) -> None:
+    found = client.predict("hello", api_name="/compare")
+    assert found["verdict"] == "equal"
+    assert [row["backend"] for row in found["backends"]] == ["eager", "torchscript", "onnx"]
+    assert found["backends"][2]["text_equal"] is True
+    assert 0 < found["backends"][2]["max_logit_difference"] <= 1e-4
+    assert client.predict("hallo", "translate", api_name="/compare")["verdict"] == "equal"
+
+
+def test_only_the_three_endpoints_are_public_and_each_is_described(page: Served) -> None:
+    info = httpx.get(f"{page.url}/gradio_api/info").json()
+    assert set(info["named_endpoints"]) == {"/chat", "/translate", "/compare"}
+    assert not info["unnamed_endpoints"]
+    for endpoint in info["named_endpoints"].values():
+        assert endpoint["description"]
+
+
+def test_plain_http_works_as_the_about_tab_shows(page: Served, models: dict[str, Path]) -> None:
+    from tiny_transformer.ui.about import about
+
+    expected = load(models["chat"], "onnx").generate("Hello!", max_new_tokens=60).text
+    shown = html.unescape(about("chat", Bundle.open(models["chat"]), "en", page.url))
+    (command,) = re.findall(r"<code>(curl .*?)</code>", shown)
+    answer = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=True).stdout
+    assert json.loads(answer.rsplit("event: complete\ndata: ", 1)[1].strip()) == [expected]
+
+
+def test_health_says_what_is_there(page: Served, client: Client) -> None:
+    client.predict("hi", max_new_tokens=1, api_name="/chat")
+    found = page.health
+    assert found["status"] == "ok"
+    assert found["waiting"] == 0
+    assert "onnx" in found["models"]["chat"]["loaded"]
+    assert found["models"]["chat"]["verified"] is False
+
+
+def test_health_does_not_know_what_was_never_loaded(models: dict[str, Path]) -> None:
+    answer = health(
+        Desk(Shelf([str(folder) for folder in models.values()]), Limits()), Request({"type": "http", "headers": []})
+    )
+    assert {model["verified"] for model in json.loads(answer.body)["models"].values()} == {None}
+
+
+def test_torchscript_archive_is_made_on_request_and_tells_nothing_of_the_machine(
+    page: Served, models: dict[str, Path], tmp_path: Path
+) -> None:
+    from tiny_transformer.backends.torchscript import check_weights, load_archive
+
+    archive = tmp_path / "model.ts.pt"
+    archive.write_bytes(httpx.get(f"{page.url}/files/chat/model.ts.pt", timeout=60).content)
+    check_weights(load_archive(archive), Bundle.open(models["chat"]).weights(), archive)
+    assert str(Path(__file__).parents[2]).encode() not in archive.read_bytes()
+
+
+def test_many_clients_at_once_each_get_what_they_would_get_alone(page: Served, models: dict[str, Path]) -> None:
+    model = load(models["chat"], "onnx")
+    texts = [f"{chr(65 + n)} {n * 7919}" for n in range(32)]
+    expected = [model.generate(text, max_new_tokens=30).text for text in texts]
+    assert len(set(expected)) > 16, "answers that are all alike would prove nothing"
+
+    def ask(text: str) -> str:
+        return str(Client(page.url, verbose=False).predict(text, max_new_tokens=30, api_name="/chat"))
+
+    with ThreadPoolExecutor(32) as pool:
+        assert list(pool.map(ask, texts)) == expected
+    assert until(lambda: page.health["waiting"] == 0, 5)
+
+
+@pytest.fixture(scope="module")
+def slow_page(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One place, a queue of two, and a model that takes its time."""
+    limits = ("--max-running", "1", "--max-queue", "2")
+    with served([models["chat"]], tmp_path_factory.mktemp("slow"), *limits, delay=0.05) as found:
+        yield found
+
+
+@pytest.mark.alone
+def test_a_client_that_leaves_frees_its_place_within_a_second(slow_page: Served) -> None:
+    waiting = Client(slow_page.url, verbose=False)
+    seconds: list[float] = []
+    # Once is enough to show that it can; what a busy machine adds is not the page's.
+    while not seconds or (min(seconds) >= 1 and len(seconds) < 5):
+        before = slow_page.n_steps
+        leave_in_the_middle(slow_page.url)
+        start = time.monotonic()
+        # The only place is taken by the client that left, until the page notices.
+        waiting.predict("next", max_new_tokens=1, api_name="/chat")
+        seconds.append(time.monotonic() - start)
+        assert slow_page.n_steps - before < 40, "the answer nobody waits for was written to its end"
+    assert min(seconds) < 1, seconds
+
+
+def leave_in_the_middle(url: str) -> None:
+    """Begin an answer, read a little of it, and hang up."""
+    session = "leaver"
+    body = {"data": ["hello", None, "auto", 90], "fn_index": fn_index(url, "chat"), "session_hash": session}
+    httpx.post(f"{url}/gradio_api/queue/join", json=body).raise_for_status()
+    with httpx.stream("GET", f"{url}/gradio_api/queue/data", params={"session_hash": session}, timeout=20) as stream:
+        for line in stream.iter_lines():
+            if "process_generating" in line:
+                return
+
+
+def fn_index(url: str, name: str) -> int:
+    found = httpx.get(f"{url}/config").json()["dependencies"]
+    return int(next(d["id"] for d in found if d["api_name"] == name))
+
+
+def test_a_full_queue_turns_away_in_the_callers_language_and_recovers(slow_page: Served) -> None:
+    client = Client(slow_page.url, verbose=False)
+    jobs = [client.submit("hello", max_new_tokens=20, api_name="/chat") for _ in range(4)]
+    assert until(lambda: slow_page.health["waiting"] >= 2, 10)
+    for language, words in (("en", "requests are waiting already"), ("zh-CN", "个请求在等待")):
+        headers = {"accept-language": language}
+        while (sent := post(slow_page.url, headers)).status_code == 200:
+            assert slow_page.health["waiting"] <= 4, "the queue has no end"
+        assert sent.status_code == 503
+        assert words in sent.json()["detail"]
+        assert sent.headers["retry-after"].isdigit()
+    with pytest.raises(QueueError):
+        client.predict("one more", api_name="/chat")
+    assert all(job.result(timeout=60) for job in jobs)
+    assert until(lambda: slow_page.health["waiting"] == 0, 60)
+    assert client.predict("hello", max_new_tokens=2, api_name="/chat")
+
+
+def post(url: str, headers: dict[str, str]) -> httpx.Response:
+    return httpx.post(f"{url}/gradio_api/call/v2/chat", json={"message": "x", "max_new_tokens": 20}, headers=headers)
+
+
+def test_missing_models_give_a_page_that_says_so(tmp_path: Path) -> None:
+    with served([tmp_path / "chat", tmp_path / "translate"], tmp_path / "page") as page:
+        assert httpx.get(page.url).status_code == 200
+        assert httpx.get(f"{page.url}/health").status_code == 503
+        assert "is not a folder" in page.health["models"]["chat"]["problem"]
+        with pytest.raises(AppError, match="is not a folder"):
+            Client(page.url, verbose=False).predict("hi", api_name="/chat")
+
+
+@pytest.mark.slow
+def test_memory_is_flat_over_a_thousand_requests(page: Served) -> None:
+    clients = [Client(page.url, verbose=False) for _ in range(4)]
+
+    def run(first: int, count: int) -> None:
+        with ThreadPoolExecutor(4) as pool:
+            numbers = range(first, first + count)
+            list(
+                pool.map(lambda n: clients[n % 4].predict(f"request {n}", max_new_tokens=8, api_name="/chat"), numbers)
+            )
+
+    run(0, 300)  # caches fill, allocators settle
+    before = memory_of(page.pid)
+    run(300, 1000)
+    after = memory_of(page.pid)
+    assert after <= before * 1.05, f"{before / 1e6:.0f} MB became {after / 1e6:.0f} MB"
+
+
+def memory_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

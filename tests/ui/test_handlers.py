@@ -1,0 +1,243 @@
+"""The handlers of the page, called as Gradio calls them, without a browser."""
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from tests.support.ui_fixtures import models
+from tiny_transformer.text_model import load
+from tiny_transformer.ui.chat_tab import ChatTab
+from tiny_transformer.ui.compare_tab import CompareTab
+from tiny_transformer.ui.controls import NAMES, control_values
+from tiny_transformer.ui.desk import Desk
+from tiny_transformer.ui.handlers import language_of, told
+from tiny_transformer.ui.inside_tab import InsideTab
+from tiny_transformer.ui.page import build_page, translations
+from tiny_transformer.ui.settings import Limits
+from tiny_transformer.ui.shelf import Shelf
+from tiny_transformer.ui.strings import STRINGS
+from tiny_transformer.ui.top import availability, build_top
+from tiny_transformer.ui.transcript import from_visitor, turns
+from tiny_transformer.ui.wishes import Refused
+
+__all__ = ["models"]
+
+ENGLISH = gr.Request(headers={"accept-language": "en"})
+CHINESE = gr.Request(headers={"accept-language": "zh-CN"})
+CONTROLS: dict[str, Any] = dict.fromkeys(NAMES) | {"temperature": 0, "max_new_tokens": 12, "num_beams": 1}
+
+
+@pytest.fixture(scope="module")
+def desk(models: dict[str, Path]) -> Desk:
+    return Desk(Shelf([str(folder) for folder in models.values()]), Limits(characters=100, new_tokens=40, queue=4))
+
+
+def in_a_loop(make: Callable[[], Any]) -> Any:
+    """What a function makes, made while an event loop runs: without one Gradio opens its own and never closes it."""
+
+    async def run() -> Any:
+        return make()
+
+    return asyncio.run(run())
+
+
+def build_tabs(desk: Desk) -> dict[str, Any]:
+    i18n = translations()
+    with gr.Blocks() as page:
+        top = build_top(desk, page, i18n)
+        return {
+            "chat": ChatTab(desk, top, page, i18n),
+            "compare": CompareTab(desk, top, i18n),
+            "inside": InsideTab(desk, top, i18n),
+        }
+
+
+@pytest.fixture(scope="module")
+def tabs(desk: Desk) -> dict[str, Any]:
+    found: dict[str, Any] = in_a_loop(lambda: build_tabs(desk))
+    return found
+
+
+@pytest.fixture
+def chat(tabs: dict[str, Any]) -> ChatTab:
+    found: ChatTab = tabs["chat"]
+    return found
+
+
+def answer_to(chat: ChatTab, shown: list[Any], name: str = "chat", **controls: Any) -> list[list[Any]]:
+    values = (CONTROLS | controls).values()
+    return list(chat._answer(ENGLISH, shown, name, "onnx", *values))
+
+
+def test_a_turn_begins_with_a_place_for_the_answer_and_ends_with_it(chat: ChatTab, models: dict[str, Path]) -> None:
+    shown, box, send, stop = chat._send("hello", [], "chat", ENGLISH)
+    assert turns(shown) == [{"role": "user", "content": "hello"}, {"role": "assistant", "content": ""}]
+    assert box == ""
+    assert (send.visible, stop.visible) == (False, True)
+    last = answer_to(chat, shown)[-1]
+    assert turns(last)[-1]["content"] == load(models["chat"], "onnx").generate("hello", max_new_tokens=12).text
+    assert "12 tokens" in last[-1]["content"][1]["text"]
+
+
+def test_the_second_turn_reads_the_first(chat: ChatTab, models: dict[str, Path]) -> None:
+    shown = answer_to(chat, chat._send("one", [], "chat", ENGLISH)[0])[-1]
+    shown = answer_to(chat, chat._send("two", shown, "chat", ENGLISH)[0])[-1]
+    expected = load(models["chat"], "onnx").reply(turns(shown)[:-1], max_new_tokens=12).text
+    assert turns(shown)[-1]["content"] == expected
+    assert len(turns(shown)) == 4
+
+
+def test_retry_draws_another_answer_and_says_so(chat: ChatTab) -> None:
+    shown = answer_to(chat, chat._send("one", [], "chat", ENGLISH)[0])[-1]
+    again, *_ = chat._retry(shown, "chat", ENGLISH)
+    assert turns(again)[0]["content"] == "one"
+    (*_, last) = chat._answer_again(ENGLISH, again, "chat", "onnx", *(CONTROLS | {"seed": 5}).values())
+    assert turns(last) != turns(shown)
+    assert "temperature 0.7" in last[-1]["content"][1]["text"]
+    with pytest.raises(Refused):
+        chat._retry([], "chat", ENGLISH)
+
+
+def test_edit_replaces_a_message_and_all_after_it(chat: ChatTab) -> None:
+    shown = answer_to(chat, chat._send("one", [], "chat", ENGLISH)[0])[-1]
+    shown = answer_to(chat, chat._send("two", shown, "chat", ENGLISH)[0])[-1]
+    event = gr.EditData(None, {"index": 0, "value": "<\u2060b> other", "previous_value": "one"})
+    edited, *_ = chat._edit(shown, "chat", event, ENGLISH)
+    assert [turn["content"] for turn in turns(edited)] == ["<b> other", ""]
+
+
+def test_undo_gives_the_message_back(chat: ChatTab) -> None:
+    shown = answer_to(chat, chat._send("a < b", [], "chat", ENGLISH)[0])[-1]
+    assert chat._undo(shown) == ([], "a < b")
+    assert chat._undo([]) == ([], "")
+
+
+def test_stop_keeps_what_came(chat: ChatTab) -> None:
+    states: Iterator[Any] = chat._answer(
+        ENGLISH, chat._send("one", [], "chat", ENGLISH)[0], "chat", "onnx", *CONTROLS.values()
+    )
+    shown = next(states)
+    shown, send, stop = chat._stopped(shown, CHINESE)
+    assert "已停止" in shown[-1]["content"][1]["text"]
+    assert (send.visible, stop.visible) == (True, False)
+
+
+def test_model_change_brings_its_own_welcome(chat: ChatTab) -> None:
+    dressed, send, _, new_tokens, penalty = chat._dress("translate", CHINESE)
+    assert send.visible
+    assert (new_tokens, penalty) == (40, 1.0)
+    assert "中文或德语" in str(dressed.placeholder)
+    assert any("北京" in example["text"] for example in dressed.examples)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("message", "name", "sentence"),
+    [
+        ("", "chat", "no text yet"),
+        ("x" * 101, "chat", "at most 100"),
+        ("hi", "nowhere", "no model"),
+        (7, "chat", "Expected"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused_at_the_door(chat: ChatTab, message: Any, name: str, sentence: str) -> None:
+    with pytest.raises(gr.Error, match=sentence):
+        told(chat._send)(message, [], name, ENGLISH)
+
+
+def test_refusals_are_in_the_visitors_language(chat: ChatTab) -> None:
+    with pytest.raises(gr.Error, match="还没有文字"):
+        told(chat._send)("", [], "chat", CHINESE)
+    assert language_of(None) == "en"
+
+
+def test_a_failure_of_ours_is_logged_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(request: gr.Request) -> None:
+        raise RuntimeError("secret detail")
+
+    with pytest.raises(gr.Error) as shown:
+        told(broken)(ENGLISH)
+    assert "secret" not in str(shown.value)
+    assert "secret detail" in caplog.text
+
+
+def test_comparison_streams_cards_and_ends_with_a_verdict(tabs: dict[str, Any]) -> None:
+    states = list(tabs["compare"]._race("hello", "chat", CHINESE))
+    assert len(states) > 2
+    assert states[0][1] == ""
+    assert "文字相同" in states[-1][1]
+    with pytest.raises(Refused):
+        list(tabs["compare"]._race("", "chat", ENGLISH))
+
+
+def test_look_inside_fills_every_part_and_goes_another_way(tabs: dict[str, Any]) -> None:
+    inside: InsideTab = tabs["inside"]
+    read, written, seen, panel, kind, layer, _, picture, positions = inside._look(
+        "Guten Tag", "translate", "onnx", ENGLISH
+    )
+    assert read.count("tt-chip") > 5
+    assert written.count("data-panel") == 40 or written.count("data-panel") == 48
+    assert panel.visible
+    assert kind.value == "cross"
+    assert [choice[1] for choice in layer.choices] == ["1", "2"]
+    assert "<svg" in picture
+    assert "<svg" in positions
+    event = gr.EventData(None, {"place": 2, "id": seen["ids"][5]})
+    other = inside._other_way(seen, "encoder", "1", "all", event, ENGLISH)
+    assert other[2]["ids"][:3] == [*seen["ids"][:2], seen["ids"][5]]
+    assert other[4].value == "encoder"
+    radio, _ = inside._other_kind(seen, "decoder", "2", "average", ENGLISH)
+    assert radio.value == "2"
+
+
+@pytest.mark.parametrize("event", [{"place": -1, "id": 3}, {"place": 999, "id": 3}])
+def test_look_inside_refuses_a_place_that_is_not_there(tabs: dict[str, Any], event: dict[str, int]) -> None:
+    inside: InsideTab = tabs["inside"]
+    seen = inside._look("Guten Tag", "translate", "onnx", ENGLISH)[2]
+    with pytest.raises(gr.Error):
+        told(inside._other_way)(seen, "cross", "1", "all", gr.EventData(None, event), ENGLISH)
+    with pytest.raises(gr.Error):
+        told(inside._other_way)(None, "cross", "1", "all", gr.EventData(None, event), ENGLISH)
+
+
+def test_full_queue_is_refused_before_the_message_is_shown(desk: Desk) -> None:
+    full = Desk(desk.shelf, desk.limits, waiting=lambda: 4)
+    chat = in_a_loop(lambda: build_tabs(full))["chat"]
+    with pytest.raises(gr.Error, match="4 requests are waiting"):
+        told(chat._send)("hi", [], "chat", ENGLISH)
+
+
+def test_availability_tells_reasons_and_problems(desk: Desk, tmp_path: Path) -> None:
+    assert "model_int8.safetensors" in availability(desk.shelf, "chat", "en")
+    assert "文件夹中没有" in availability(desk.shelf, "chat", "zh")
+    broken = Shelf([str(tmp_path / "<b>nowhere</b>")])
+    shown = availability(broken, broken.default, "en")
+    assert "is not a folder" in shown
+    assert "<b>" not in shown
+
+
+def test_controls_keep_their_order() -> None:
+    assert control_values(range(len(NAMES))) == {name: n for n, name in enumerate(NAMES)}
+
+
+def test_every_label_of_the_page_is_a_sentence_of_ours(desk: Desk) -> None:
+    """A label that is plain text would stay English for everyone."""
+    page = in_a_loop(lambda: build_page(desk, translations()))
+    plain = []
+    for component in page.get_config_file()["components"]:
+        for name in ("label", "info", "placeholder", "value"):
+            text = component["props"].get(name)
+            is_text = isinstance(text, str) and re.search(r"[A-Za-z]{3}", re.sub(r"<[^>]*>|&nbsp;", "", text))
+            if is_text and component["type"] not in ("state", "api", "textbox") and "__i18n__" not in text:
+                plain.append((component["type"], name, text))
+    allowed = {"auto", "chat", "Chatbot", "HTML", "Html", "Markdown", "Textbox", "Api", "api"}
+    assert [entry for entry in plain if entry[2] not in allowed] == []
+
+
+def test_messages_keep_nothing_but_their_text() -> None:
+    assert from_visitor("x")["content"] == [{"type": "text", "text": "x"}]
+    assert STRINGS["stop"][1] == "停止"
