@@ -21,7 +21,7 @@ import numpy as np
 
 from tiny_transformer.atomic import write_file
 from tiny_transformer.backends.base import Batch
-from tiny_transformer.backends.ort import OrtBackend, open_ort
+from tiny_transformer.backends.onnx_runtime import OrtBackend, open_ort
 from tiny_transformer.bundle import Bundle
 
 from .contest import RESULTS, ROOT
@@ -37,7 +37,7 @@ SIZES = [(1, 128), (1, 256), (1, 512), (1, 1_024), (4, 512), (8, 512), (16, 512)
 MEMORY = """
 import sys, numpy as np
 from tiny_transformer.backends.base import Batch
-from tiny_transformer.backends.ort import open_ort
+from tiny_transformer.backends.onnx_runtime import open_ort
 from tiny_transformer.bundle import Bundle
 rows, length = int(sys.argv[2]), int(sys.argv[3])
 backend = open_ort(Bundle.open(sys.argv[1]), threads=1)

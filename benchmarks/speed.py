@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tiny_transformer.atomic import write_file
-from tiny_transformer.backends.ort import read_per_step
+from tiny_transformer.backends.onnx_runtime import read_per_step
 from tiny_transformer.bundle import WEIGHTS, WEIGHTS_INT8
 from tiny_transformer.weights import read_index
 

@@ -21,18 +21,18 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
+from tiny_transformer.data.batches import TrainingData
+from tiny_transformer.data.examples import read_examples
+from tiny_transformer.data.records import texts_of
 from tiny_transformer.model import build_model, count_parameters
 from tiny_transformer.tokenizer import Tokenizer
 from tiny_transformer.training.checkpoint import RunState
 from tiny_transformer.training.distributed import World, joined_world
-from tiny_transformer.training.epoch import TrainingData
-from tiny_transformer.training.examples import texts_of
+from tiny_transformer.training.finish import hardware, versions
 from tiny_transformer.training.loop import StepBatch, Trainer
 from tiny_transformer.training.progress import Reporter
 from tiny_transformer.training.recipe import Recipe, load_recipe
-from tiny_transformer.training.report import hardware, versions
 from tiny_transformer.training.settings import Source
-from tiny_transformer.training.sources import read_examples
 
 SHAPES = ("translate", "gpt")
 GPT = ("model.d_model=384", "model.n_heads=6", "model.n_decoder_layers=6", "model.d_ff=1536", "model.max_length=512")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from tiny_transformer.ui.page_settings import Settings
 from tiny_transformer.ui.server import serve
-from tiny_transformer.ui.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[1]
 WIDE, PHONE = {"width": 1200, "height": 800}, {"width": 360, "height": 740}

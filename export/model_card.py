@@ -1,16 +1,396 @@
-"""The model card: generated from config, training and parity; what people wrote by hand stays."""
+"""What a model card says of the training: the one place that reads `training.json`."""
 
 import json
-from collections.abc import Iterable, Sequence
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from tiny_transformer import atomic
-from tiny_transformer.bundle import CARD, EVALUATION, WEIGHTS, Bundle
+from tiny_transformer.bundle import CARD, DECODER_ONNX, ENCODER_ONNX, EVALUATION, TRAINING, WEIGHTS, Bundle
+from tiny_transformer.errors import BundleError, ExportError
 from tiny_transformer.parity.report import ParityReport
+from tiny_transformer.text_model import load
+from tiny_transformer.tokenizer import Message
 
-from .card_examples import as_dialogue, examples, has_examples
-from .card_metadata import METRICS, as_yaml, front_matter
-from .card_usage import bare_onnx, example_text
-from .training_facts import TrainingFacts, training_facts
+_HUB_DATASETS = "hf://datasets/"
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """One body of text the model learned from, and whom to thank for it."""
+
+    name: str
+    path: str
+    licence: str = ""
+    attribution: str = ""
+    url: str = ""
+
+    @property
+    def dataset(self) -> str:
+        """USER/NAME of a dataset on the Hub; empty for other data."""
+        if not self.path.startswith(_HUB_DATASETS):
+            return ""
+        return "/".join(self.path.removeprefix(_HUB_DATASETS).split("@")[0].split("/")[:2])
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured figure."""
+
+    data: str
+    split: str
+    metric: str  # bleu, chrf, accuracy, exact_match …
+    value: float
+    examples: int = 0
+    signature: str = ""  # how sacrebleu computed it
+
+
+@dataclass(frozen=True)
+class TrainingFacts:
+    """Everything a card wants to know; empty where the file does not say."""
+
+    recipe: str = ""
+    started_from: str = ""  # the model whose weights were the first, and how far its data is known
+    languages: tuple[str, ...] = ()
+    licence: str = ""
+    sources: tuple[DataSource, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    decoding: str = ""
+    run: str = ""  # hardware, time and speed in words
+
+
+def training_facts(bundle: Bundle) -> TrainingFacts:
+    """Read the folder's `training.json`; a folder without one has no facts."""
+    path = bundle.folder / TRAINING
+    if not path.is_file():
+        return TrainingFacts()
+    try:
+        return _facts(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise BundleError(f"{path} is not what training writes ({error!r}); restore it or remove it.") from None
+
+
+def _facts(values: Mapping[str, Any]) -> TrainingFacts:
+    recipe = values.get("recipe", {})
+    earlier = values.get("started_from", {})
+    sources = [source for source in recipe.get("sources", ()) if source.get("split") == "train"]
+    results = values.get("results", {})
+    beams = int(results.get("num_beams", 1))
+    licence = str(recipe.get("licence", ""))
+    return TrainingFacts(
+        recipe=str(recipe.get("name", "")),
+        started_from=_started_from(earlier),
+        languages=tuple(str(language) for language in recipe.get("languages", ())),
+        licence=licence if not earlier or earlier.get("licence") == licence else "",  # one for both trainings, or none
+        # Twice the same source, once in each training, is one to thank.
+        sources=tuple(dict.fromkeys(_source(source) for source in (*sources, *earlier.get("sources", ())))),
+        figures=tuple(_figures(results)),
+        decoding=f"beam search with {beams} beams" if beams > 1 else "greedy decoding",
+        run=_run(values),
+    )
+
+
+def _started_from(earlier: Mapping[str, Any]) -> str:
+    if not earlier:
+        return ""
+    known = "the data of both is listed" if earlier.get("sources") else "what that model learnt from is not known"
+    return f"It went on from the weights of `{earlier.get('name', '?')}`; {known}."
+
+
+def _source(values: Mapping[str, Any]) -> DataSource:
+    words = {key: str(values.get(key, "")) for key in ("path", "licence", "attribution", "url")}
+    return DataSource(name=str(values.get("name") or Path(words["path"]).name), **words)
+
+
+def _figures(results: Mapping[str, Any]) -> list[Figure]:
+    """Of the test data; of dev where there was no test."""
+    split, by_source = ("test", results.get("test")) if results.get("test") else ("dev", results.get("dev_by_source"))
+    return [
+        Figure(
+            data=str(name),
+            split=split,
+            metric=str(metric),
+            value=float(value),
+            examples=int(figure.get("examples", 0)),
+            signature=str(figure.get("signatures", {}).get(metric, "")),
+        )
+        for name, figure in (by_source or {}).items()
+        for metric, value in figure.get("metrics", {}).items()
+    ]
+
+
+def _run(values: Mapping[str, Any]) -> str:
+    hardware = values.get("hardware", {})
+    parts = []
+    if "seconds" in values:
+        parts.append(f"{float(values['seconds']) / 60:,.1f} minutes")
+    if hardware:
+        device = hardware.get("gpu") or f"{hardware.get('cpus', '?')} CPU cores ({hardware.get('machine', '?')})"
+        parts.append(f"on {hardware.get('devices', 1)} × {device}" if hardware.get("gpu") else f"on {device}")
+    if "tokens_per_second" in values:
+        parts.append(f"at {int(values['tokens_per_second']):,} tokens/s")
+    if "seed" in values:
+        parts.append(f"with seed {values['seed']}")
+    return " ".join(parts)
+
+
+LIBRARY = "tiny-transformer"
+UNKNOWN_LICENCE = "unknown"
+PIPELINE_TAGS = {"translate": "translation", "chat": "text-generation", "complete": "text-generation"}
+METRICS = {"bleu": "BLEU", "chrf": "chrF", "accuracy": "Accuracy", "exact_match": "Exact match"}
+# The Hub's own identifiers; its validator lets any word pass, and its pages then show none.
+_LICENCES = """
+    afl-3.0 agpl-3.0 apache-2.0 artistic-2.0 bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear bsl-1.0 c-uda cc cc0-1.0
+    cc-by-2.0 cc-by-2.5 cc-by-3.0 cc-by-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nc-nd-3.0 cc-by-nc-nd-4.0
+    cc-by-nc-sa-2.0 cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cc-by-nd-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cdla-permissive-1.0
+    cdla-permissive-2.0 cdla-sharing-1.0 ecl-2.0 epl-1.0 epl-2.0 etalab-2.0 eupl-1.1 eupl-1.2 gfdl gpl gpl-2.0 gpl-3.0
+    isc lgpl lgpl-2.1 lgpl-3.0 lgpl-lr lppl-1.3c mit mpl-2.0 ms-pl ncsa odbl odc-by ofl-1.1 openrail openrail++
+    osl-3.0 other pddl postgresql unknown unlicense wtfpl zlib
+"""
+LICENCES = frozenset(_LICENCES.split())
+
+
+def front_matter(bundle: Bundle, facts: TrainingFacts, name: str, licence: str = "") -> dict[str, Any]:
+    """The metadata as plain values, checked."""
+    generation = bundle.generation
+    languages = [*generation.source_languages, generation.target_language] if generation.source_languages else []
+    values: dict[str, Any] = {
+        "language": _unique(languages or list(facts.languages)),
+        "license": licence or facts.licence or UNKNOWN_LICENCE,
+        "library_name": LIBRARY,
+        "pipeline_tag": PIPELINE_TAGS[generation.task],
+        "tags": [LIBRARY, "transformer", bundle.config.architecture, "onnx", "pytorch"],
+        "datasets": _unique([source.dataset for source in facts.sources]),
+        "model-index": _model_index(facts, name, PIPELINE_TAGS[generation.task]),
+    }
+    values = {key: value for key, value in values.items() if value}
+    check_metadata(values)
+    return values
+
+
+def as_yaml(values: dict[str, Any]) -> str:
+    """The block between the two lines of dashes, with them."""
+    import yaml  # type: ignore[import-untyped]
+
+    return f"---\n{yaml.safe_dump(values, sort_keys=False, allow_unicode=True)}---\n"
+
+
+def check_metadata(values: dict[str, Any]) -> None:
+    """Refuse what the Hub would take and then not understand."""
+    licence = values.get("license")
+    if licence not in LICENCES:
+        raise ExportError(f"The licence {licence!r} is none the Hub knows; use one such as apache-2.0 or mit.")
+    tag = values.get("pipeline_tag")
+    if tag not in PIPELINE_TAGS.values():
+        raise ExportError(f"The pipeline tag {tag!r} is none of {', '.join(sorted(set(PIPELINE_TAGS.values())))}.")
+    for language in values.get("language", []):
+        if not re.fullmatch(r"[a-z]{2,3}", language):
+            raise ExportError(f"The language {language!r} is no ISO 639 code such as en or de; correct it.")
+    for model in values.get("model-index", []):
+        for result in model["results"]:
+            for metric in result["metrics"]:
+                if not math.isfinite(metric["value"]):
+                    data = result["dataset"]["name"]
+                    raise ExportError(f"{metric['name']} on {data} is {metric['value']}; a card needs a finite figure.")
+
+
+def _model_index(facts: TrainingFacts, name: str, task: str) -> list[dict[str, Any]]:
+    results: list[dict[str, Any]] = []
+    for data in _unique([figure.data for figure in facts.figures]):
+        figures = [figure for figure in facts.figures if figure.data == data and figure.metric in METRICS]
+        if figures:
+            results.append(
+                {
+                    "task": {"type": task},
+                    "dataset": {"name": data, "type": "custom", "split": figures[0].split},
+                    "metrics": [
+                        {"type": figure.metric, "name": METRICS[figure.metric], "value": round(figure.value, 2)}
+                        for figure in figures
+                    ],
+                }
+            )
+    return [{"name": name, "results": results}] if results else []
+
+
+def _unique(values: list[str]) -> list[str]:
+    return [value for value in dict.fromkeys(values) if value]
+
+
+_IMPORTS = """import numpy as np
+import onnxruntime as ort
+{fetching}from tokenizers import Tokenizer
+
+{folder}
+tokenizer = Tokenizer.from_file(f"{{folder}}/tokenizer.json")
+"""
+
+_FROM_HUB = """patterns = ["*_model.onnx", "model.safetensors", "tokenizer.json"]
+folder = snapshot_download("{repo_id}", allow_patterns=patterns)"""
+
+_LOOP = """past = {{}}
+for slot in decoder.get_inputs():
+    if slot.name.startswith("past_key_values") and ".encoder." not in slot.name:
+        past[slot.name] = np.zeros((1, {n_heads}, 0, {d_head}), np.float32)
+new, ids = prefix, []
+while len(ids) < {max_new_tokens} and len(prefix) + len(ids) <= {max_length}:
+    start = len(prefix) + len(ids) - len(new)
+    feed = {{"input_ids": np.array([new]), "position_ids": np.arange(start, start + len(new))[None]}}
+    logits, *present = decoder.run(None, feed | past | memory)
+    past = dict(zip(past, present))
+    {choice}
+    if new == [{eos_id}]:
+        break
+    ids += new
+print(tokenizer.decode(ids))
+"""
+
+_LIKELIEST = "new = [int(logits[0, -1].argmax())]"
+_LIKELIEST_NEW = """scores, said = logits[0, -1], [*{begun}, *ids]
+    scores[said] = np.where(scores[said] > 0, scores[said] / {penalty}, scores[said] * {penalty})  # say other things
+    new = [int(scores.argmax())]"""
+
+_ENCODER_DECODER = """encoder = ort.InferenceSession(f"{{folder}}/encoder_model.onnx")
+decoder = ort.InferenceSession(f"{{folder}}/decoder_model.onnx")
+
+source = np.array([[*tokenizer.encode({text}).ids, {eos_id}]])
+mask = np.ones_like(source)
+found = encoder.run(None, {{"input_ids": source, "attention_mask": mask}})
+names = [slot.name.replace("present", "past_key_values") for slot in encoder.get_outputs()]
+memory = {{"encoder_attention_mask": mask, **dict(zip(names, found))}}
+
+prefix = [{bos_id}]
+"""
+
+_CHAT = """decoder = ort.InferenceSession(f"{{folder}}/decoder_model.onnx")
+
+memory = {{}}
+prefix = [{user}, *tokenizer.encode({text}).ids, {eos_id}, {assistant}]  # <user> text <eos> <assistant>
+"""
+
+_COMPLETE = """decoder = ort.InferenceSession(f"{{folder}}/decoder_model.onnx")
+
+memory = {{}}
+prefix = [{bos_id}, *tokenizer.encode({text}).ids]
+"""
+
+# What of the text is written before the first step: a repetition penalty counts it, and nothing before it.
+_BEGUN = {"translate": "prefix", "chat": "prefix[-1:]", "complete": "prefix"}
+
+_EXAMPLES = {"de": "Guten Morgen!", "zh": "今天天气真好。", "en": "Good morning!", "fr": "Bonjour !"}
+
+
+def example_text(bundle: Bundle) -> str:
+    """A first sentence to try, in a language the model reads."""
+    generation = bundle.generation
+    if generation.task != "translate":
+        return "Hello! How are you?" if generation.task == "chat" else "Once upon a time"
+    return next((_EXAMPLES[code] for code in generation.source_languages if code in _EXAMPLES), _EXAMPLES["en"])
+
+
+def bare_onnx(bundle: Bundle, repo_id: str) -> str:
+    """Greedy decoding in a few lines of numpy, complete and runnable."""
+    config, generation = bundle.config, bundle.generation
+    middle = {"translate": _ENCODER_DECODER, "chat": _CHAT, "complete": _COMPLETE}[generation.task]
+    local = repo_id == str(bundle.folder)  # the card of a folder that is not on the Hub
+    values = {
+        "fetching": "" if local else "from huggingface_hub import snapshot_download\n",
+        "folder": f'folder = "{repo_id}"' if local else _FROM_HUB.format(repo_id=repo_id),
+        "text": json.dumps(example_text(bundle), ensure_ascii=False),
+        "n_heads": config.n_heads,
+        "d_head": config.d_head,
+        "max_length": config.max_length,
+        "max_new_tokens": generation.max_new_tokens,
+        "bos_id": generation.bos_id,
+        "eos_id": generation.eos_id,
+        "user": generation.roles.get("user"),
+        "assistant": generation.roles.get("assistant"),
+    }
+    penalty = generation.repetition_penalty
+    again = _LIKELIEST_NEW.format(begun=_BEGUN[generation.task], penalty=penalty)
+    values["choice"] = _LIKELIEST if penalty == 1.0 else again
+    return (_IMPORTS + middle + _LOOP).format(**values)
+
+
+# None of them was taken from the data; short and everyday, as what the models learned from.
+SENTENCES = {
+    "de": (
+        "Guten Morgen!",
+        "Wie komme ich zum Bahnhof?",
+        "Meine Schwester backt jeden Sonntag einen Apfelkuchen.",
+        "Kannst du mir bitte den blauen Stift geben?",
+        "Der Zug nach Hamburg hat heute eine Stunde Verspätung.",
+        "Ich habe meinen Regenschirm im Büro vergessen.",
+    ),
+    "zh": (
+        "今天天气真好。",
+        "我喜欢你。",
+        "这家饭馆的面条很好吃。",
+        "請問洗手間在哪裡？",
+        "他每天骑自行车去上班。",
+        "我想买一张去上海的火车票。",
+    ),
+}
+# What the user says, turn by turn; the model's own answers stand in between.
+DIALOGUES = {
+    "en": (
+        ("Hello there, lovely to see you!", "And what do they call you?", "So I am talking to a robot?"),
+        ("Did you have a good time today?", "Mine was long. I'm really worn out."),
+        ("Cheer me up with a joke!", "Haha! Got one more?"),
+        ("We adopted a puppy this morning!", "What name should we give him?"),
+        ("Do you enjoy listening to music?", "Which film did you see last?"),
+        ("Should I be afraid of robots?",),
+        ("Thank you for the chat, see you tomorrow!",),
+        ("Tell me a story about a mouse and a lion.",),
+        ("Can you tell me a story about a lost kite?",),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What was said, and what the model answered."""
+
+    said: str
+    answer: str
+
+
+def has_examples(bundle: Bundle) -> bool:
+    """Whether there is a trained model with graphs to ask, in a language there are prompts for."""
+    graphs = (ENCODER_ONNX, DECODER_ONNX) if bundle.config.is_encoder_decoder else (DECODER_ONNX,)
+    return bundle.has(TRAINING, *graphs) and bool(_prompts(bundle))
+
+
+def examples(bundle: Bundle) -> list[list[Turn]]:
+    """Every dialogue (a translation is one of a single turn), answered greedily by ONNX Runtime."""
+    model = load(bundle.folder, "onnx")
+    if bundle.generation.task == "translate":
+        texts = [said for (said,) in _prompts(bundle)]
+        return [[Turn(said, found.text)] for said, found in zip(texts, model.generate_batch(texts), strict=True)]
+    dialogues = []
+    for sayings in _prompts(bundle):
+        history: list[Message] = []
+        for said in sayings:
+            history.append(Message(role="user", content=said))
+            history.append(Message(role="assistant", content=model.reply(history).text))
+        answers = [message["content"] for message in history[1::2]]
+        dialogues.append([Turn(said, answer) for said, answer in zip(sayings, answers, strict=True)])
+    return dialogues
+
+
+def as_dialogue(turns: list[Turn]) -> str:
+    """One dialogue, line by line."""
+    return "\n".join(f"you:   {turn.said}\nmodel: {turn.answer}" for turn in turns)
+
+
+def _prompts(bundle: Bundle) -> list[tuple[str, ...]]:
+    generation = bundle.generation
+    if generation.task == "translate":
+        return [(text,) for language in generation.source_languages for text in SENTENCES.get(language, ())]
+    return list(DIALOGUES.get(generation.target_language, ())) if generation.task == "chat" else []
+
 
 START, END = "<!-- written by hand: start -->", "<!-- written by hand: end -->"
 _INVITATION = "*Notes of the author go between these two lines; a push keeps them.*"

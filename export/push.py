@@ -1,17 +1,96 @@
-"""`push`: publish a verified model folder on the Hugging Face Hub, and a Space for it."""
+"""A model folder made ready to publish: a copy of its own, proven on exactly the bytes that will be sent."""
 
 import argparse
 import os
+import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tiny_transformer.bundle import (
+    CARD,
+    DECODER_ONNX,
+    DERIVED,
+    ENCODER_ONNX,
+    EVALUATION,
+    PARITY,
+    REQUIRED,
+    TRAINING,
+    Bundle,
+)
+from tiny_transformer.errors import ExportError, ParityError
+from tiny_transformer.parity.report import ParityReport, stored_report, write_report
+
+from .model_card import CURVE
+
+PUBLISHED = (*REQUIRED, *DERIVED, EVALUATION, TRAINING, CURVE, CARD)
+_PREFIX = "tiny-transformer-push-"
+_A_DAY = 24 * 3600.0
+
+Verifier = Callable[[Bundle], ParityReport]
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What will be published, and what was left behind."""
+
+    bundle: Bundle
+    report: ParityReport
+    left_out: tuple[str, ...]
+
+
+@contextmanager
+def staged(folder: Path, verify: Verifier) -> Iterator[Staged]:
+    """A verified copy of a folder's files, gone when the block ends; the card is not yet written."""
+    source = Bundle.open(folder)
+    _sweep()
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as temporary:
+        copy = Path(temporary) / "model"
+        copy.mkdir()
+        names = [name for name in source.files() if name in PUBLISHED]
+        for name in names:
+            shutil.copyfile(folder / name, copy / name)
+        bundle = Bundle.open(copy)
+        report = _proven(bundle, folder, verify)
+        yield Staged(bundle, report, tuple(sorted(set(source.files()) - set(names))))
+
+
+def _proven(bundle: Bundle, folder: Path, verify: Verifier) -> ParityReport:
+    """A report for the copy's bytes: the stored one if it names just these, else a new one."""
+    graphs = [ENCODER_ONNX, DECODER_ONNX] if bundle.config.is_encoder_decoder else [DECODER_ONNX]
+    missing = [name for name in graphs if not bundle.has(name)]
+    if missing:
+        raise ExportError(f"{folder} has no {', '.join(missing)}; make it first: python -m export all {folder}.")
+    hashes = bundle.hashes()
+    try:
+        stored = stored_report(bundle, hashes)
+    except ParityError as error:  # the user knows the folder, not our copy of it
+        raise ParityError(str(error).replace(str(bundle.folder), str(folder))) from None
+    fresh = verify(bundle)
+    fresh.raise_if_failed()
+    if fresh.files != hashes:
+        raise ParityError(f"The files of {folder} changed while they were verified; try again.")
+    if stored is not None and stored.files == hashes:
+        return stored  # its bytes stay as they are, so that a second push has nothing to change
+    (bundle.folder / PARITY).unlink(missing_ok=True)
+    write_report(bundle, fresh)
+    return fresh
+
+
+def _sweep() -> None:
+    """Remove copies that a killed push left behind; a day is longer than any push takes."""
+    for leftover in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        if time.time() - leftover.stat().st_mtime > _A_DAY:
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
 if TYPE_CHECKING:
-    from .hub import Changes, LocalFile, Outcome, Remote
-    from .staging import Staged, Verifier
+    from .hub_repository import Changes, LocalFile, Outcome, Remote
 
 EXAMPLE = "python -m export push checkpoints/translate USER/NAME --space USER/NAME"
 
@@ -101,7 +180,6 @@ class Wanted:
 def push(wanted: Wanted, verify: "Verifier | None" = None) -> None:
     """The whole of it; each step that is already done is left as it is."""
     from .model_card import refresh_card
-    from .staging import staged
     from .verify import verified
 
     wanted.check()
@@ -118,7 +196,7 @@ def push(wanted: Wanted, verify: "Verifier | None" = None) -> None:
 
 def _print_plan(stage: "Staged", card: str) -> None:
     """Everything that would be sent; to stdout, for it is what was asked for."""
-    from .hub import local_files
+    from .hub_repository import local_files
 
     for name, file in local_files(stage.bundle.folder).items():
         print(f"{file.sha256}  {file.size:>12,}  {name}")
@@ -126,10 +204,8 @@ def _print_plan(stage: "Staged", card: str) -> None:
 
 
 def _publish(wanted: Wanted, stage: "Staged") -> None:
-    from .hub import Remote, local_files
-    from .hub_client import open_client
+    from .hub_repository import Remote, local_files, open_client
     from .model_card import refresh_card
-    from .staging import PUBLISHED
 
     api = open_client()
     remote = Remote(api, wanted.repo_id, branch=wanted.revision)
@@ -159,7 +235,7 @@ def _publish(wanted: Wanted, stage: "Staged") -> None:
 def _prepare(wanted: Wanted, remote: "Remote") -> str:
     """A token that works, and a repo to write to; who may read that: public, gated or private."""
     from tiny_transformer.errors import HubError
-    from tiny_transformer.hub_calls import call
+    from tiny_transformer.hub import call
 
     call(lambda: remote.api.whoami(), about=wanted.repo_id)
     info = remote.info()
@@ -190,7 +266,7 @@ def _committed(
     changes: "Changes",
     message: str,
 ) -> "Outcome":
-    from .hub import Outcome
+    from .hub_repository import Outcome
 
     if changes.none:
         print(f"{remote.about} already holds exactly these files; nothing to commit", file=sys.stderr)
@@ -216,7 +292,7 @@ def _show_plan(remote: "Remote", files: Mapping[str, "LocalFile"], changes: "Cha
 def _publish_space(wanted: Wanted, model: "Remote", pinned: str, visibility: str) -> None:
     from tiny_transformer.errors import HubError
 
-    from .hub import Remote
+    from .hub_repository import Remote
     from .space import explained, publish_space, stage_space
 
     space = Remote(model.api, wanted.space, kind="space")

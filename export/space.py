@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tiny_transformer.errors import ExportError, HubError
 
-from .card_metadata import as_yaml
-from .hub import Remote, local_files
+from .hub_repository import Remote, local_files
+from .model_card import as_yaml
 
 PYTHON = "3.12"  # a Space's default is too old for ONNX Runtime
 APP, STARTER, LIBRARY, REQUIREMENTS, CARD = "app.py", "space.py", "tiny_transformer", "requirements.txt", "README.md"

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.models import all_combinations, tiny_config
-from tiny_transformer.config import GenerationConfig, ModelConfig, defaults_of
+from tiny_transformer.config import PRESETS, GenerationConfig, ModelConfig, defaults_of, preset
 from tiny_transformer.errors import ConfigError
-from tiny_transformer.presets import PRESETS, preset
 
 CHAT = {"task": "chat", "roles": {"user": 3, "assistant": 4}}
 

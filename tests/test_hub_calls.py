@@ -4,7 +4,7 @@ import httpx2
 import pytest
 from huggingface_hub.errors import HfHubHTTPError
 
-from tiny_transformer import hub_calls
+from tiny_transformer import hub
 from tiny_transformer.errors import HubError
 
 ADDRESS = "https://hub/api"
@@ -38,34 +38,34 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_pauses_double_up_to_the_longest(waits: list[float]) -> None:
-    assert hub_calls.call(Busy(7, answered(503)), about="x") == "done"
+    assert hub.call(Busy(7, answered(503)), about="x") == "done"
     assert waits == [0.5, 1, 2, 4, 8, 16, 16]
 
 
 def test_the_hub_says_how_long_to_wait(waits: list[float]) -> None:
-    assert hub_calls.call(Busy(2, answered(429, **{"Retry-After": "7"})), about="x") == "done"
+    assert hub.call(Busy(2, answered(429, **{"Retry-After": "7"})), about="x") == "done"
     assert waits == [7, 7]
 
 
 @pytest.mark.parametrize("error", [answered(503), answered(429, **{"Retry-After": "50"})])
 def test_all_pauses_together_stay_within_the_patience(waits: list[float], error: Exception) -> None:
     with pytest.raises(HubError, match=r"\((503|429)\)"):
-        hub_calls.call(Busy(99, error), about="x")
-    assert 0 < sum(waits) <= hub_calls.PATIENCE < sum(waits) + waits[-1]
+        hub.call(Busy(99, error), about="x")
+    assert 0 < sum(waits) <= hub.PATIENCE < sum(waits) + waits[-1]
 
 
 @pytest.mark.parametrize("error", [answered(400), answered(401), answered(403), answered(404), answered(412)])
 def test_what_will_not_change_is_asked_once(waits: list[float], error: Exception) -> None:
     busy = Busy(1, error)
     with pytest.raises(HubError):
-        hub_calls.call(busy, about="x")
+        hub.call(busy, about="x")
     assert (busy.asked, waits) == (1, [])
 
 
 def test_what_is_not_safe_to_do_twice_is_done_once(waits: list[float]) -> None:
     busy = Busy(1, answered(503))
     with pytest.raises(HubError) as failed:
-        hub_calls.call(busy, about="x", repeat=False)
+        hub.call(busy, about="x", repeat=False)
     assert failed.value.transient  # whoever asked must find out what happened
     assert (busy.asked, waits) == (1, [])
 
@@ -74,11 +74,11 @@ def test_what_is_not_safe_to_do_twice_is_done_once(waits: list[float]) -> None:
     "error", [httpx2.ConnectError("refused"), httpx2.ReadTimeout("slow"), httpx2.RemoteProtocolError("reset")]
 )
 def test_a_network_that_fails_is_tried_again(waits: list[float], error: Exception) -> None:
-    assert hub_calls.call(Busy(1, error), about="x") == "done"
+    assert hub.call(Busy(1, error), about="x") == "done"
 
 
 @pytest.mark.parametrize("error", [KeyError("ours"), PermissionError(13, "disk")])
 def test_what_is_not_the_hubs_doing_is_left_alone(waits: list[float], error: Exception) -> None:
     with pytest.raises(type(error)):
-        hub_calls.call(Busy(1, error), about="x")
+        hub.call(Busy(1, error), about="x")
     assert waits == []

@@ -7,9 +7,8 @@ import pytest
 
 from tests.support.models import Finished
 from tiny_transformer.bundle import Bundle
-from tiny_transformer.config import ModelConfig
+from tiny_transformer.config import PRESETS, ModelConfig
 from tiny_transformer.model import load_model
-from tiny_transformer.presets import PRESETS
 from tiny_transformer.tokenizer import Tokenizer
 
 Run = Callable[..., Finished]

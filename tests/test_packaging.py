@@ -121,7 +121,8 @@ def test_the_wheel_says_who_it_is(wheel: Path) -> None:
 WITHOUT_TORCH = """
 import importlib.metadata, importlib.util, json, sys
 import tiny_transformer, tiny_transformer.cli, tiny_transformer.bundle, tiny_transformer.tokenizer
-import tiny_transformer.generation, tiny_transformer.parity, tiny_transformer.text_model, tiny_transformer.backends.ort
+import tiny_transformer.generation, tiny_transformer.parity, tiny_transformer.text_model
+import tiny_transformer.backends.onnx_runtime
 tiny_transformer.cli.build_parser()
 print(json.dumps({
     "version": tiny_transformer.__version__,

@@ -16,7 +16,7 @@ import pytest
 from tests.support.documents import ROOT, Block, Page, defined_names
 from tiny_transformer import bundle
 from tiny_transformer.commands.init import random_bundle
-from tiny_transformer.presets import preset
+from tiny_transformer.config import preset
 
 README, CHAPTER = Page(ROOT / "README.md"), Page(ROOT / "docs/paper-to-code.md")
 TWINS = {page: Page(page.path.with_suffix(".zh-CN.md")) for page in (README, CHAPTER)}

@@ -13,13 +13,18 @@ from hypothesis import strategies as st
 
 from tests.support.generation_fixtures import BOS, EOS, PAD, generate, random_rows
 from tests.support.models import DEVICES, tiny_config, tiny_model
-from tiny_transformer.backends import captured
-from tiny_transformer.backends import places as places_module
+from tiny_transformer.backends import cuda_buffers, cuda_graphs
 from tiny_transformer.backends.base import Batch
-from tiny_transformer.backends.captured import PATIENCE, CapturedBackend, RecordedStep
-from tiny_transformer.backends.eager import EagerBackend, eager_on
-from tiny_transformer.backends.places import Places, Pool, Size
-from tiny_transformer.backends.recording import ONE_AT_A_TIME, WARM_UPS
+from tiny_transformer.backends.cuda_buffers import Places, Pool, Size
+from tiny_transformer.backends.cuda_graphs import (
+    ONE_AT_A_TIME,
+    PATIENCE,
+    WARM_UPS,
+    CapturedBackend,
+    RecordedStep,
+    eager_on,
+)
+from tiny_transformer.backends.eager import EagerBackend
 from tiny_transformer.config import ARCHITECTURES, ModelConfig
 
 CAPACITY = 40
@@ -76,7 +81,7 @@ def check_program(architecture: str, device: str, data: st.DataObject) -> None:
 def test_any_course_of_events_is_that_of_plain_eager(
     architecture: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(captured, "SMALLEST_CAPACITY", 4)  # so that short texts, too, grow out of their recordings
+    monkeypatch.setattr(cuda_graphs, "SMALLEST_CAPACITY", 4)  # so that short texts, too, grow out of their recordings
     run = given(st.data())(lambda data: check_program(architecture, device, data))
     settings(max_examples=60, deadline=None)(run)()
 
@@ -220,7 +225,7 @@ def test_a_text_that_came_to_nan_does_not_reach_the_next() -> None:
 
 
 def test_places_larger_than_the_bound_are_still_lent_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places_module, "KEPT_BYTES", 1)
+    monkeypatch.setattr(cuda_buffers, "KEPT_BYTES", 1)
     _, backend = pair("decoder-only", "cpu")
     _, state = backend.start(*batch_of(backend.config, 3, seed=1), CAPACITY)
     first = id(state.places)
@@ -258,7 +263,7 @@ def test_steps_are_recorded_once_for_each_power_of_two() -> None:
 
 
 def test_a_recording_looks_at_no_more_than_twice_what_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(captured, "SMALLEST_CAPACITY", 4)
+    monkeypatch.setattr(cuda_graphs, "SMALLEST_CAPACITY", 4)
     _, backend = pair("decoder-only", "cpu")
     _, state = backend.start(Batch.of([[BOS, 7]], PAD), None, CAPACITY)
     places = state.places
@@ -276,7 +281,7 @@ def test_free_places_are_bounded_and_the_longest_unused_go_first(monkeypatch: py
     n_bytes = [lease.places.n_bytes for lease in leases]
     while leases:
         del leases[0]
-    monkeypatch.setattr(places_module, "KEPT_BYTES", sum(n_bytes[1:]))
+    monkeypatch.setattr(cuda_buffers, "KEPT_BYTES", sum(n_bytes[1:]))
     lease = pool.lend(Size.of(8, 1, 0))
     assert [places() is None for places in made] == [True, False, False]
     assert lease.places.size.n_rows == 8

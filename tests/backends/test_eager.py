@@ -10,8 +10,8 @@ import torch
 from tests.support.generation_fixtures import BOS, EOS, PAD, generate, random_rows
 from tests.support.models import ON_A_GPU, BundleFactory, tiny_config, tiny_model
 from tiny_transformer.backends.base import Batch
-from tiny_transformer.backends.captured import CapturedBackend
-from tiny_transformer.backends.eager import EagerBackend, eager_on, open_eager, set_threads, torch_device
+from tiny_transformer.backends.cuda_graphs import CapturedBackend, eager_on, open_eager
+from tiny_transformer.backends.eager import EagerBackend, set_threads, torch_device
 from tiny_transformer.config import ARCHITECTURES, POSITIONS
 from tiny_transformer.errors import BackendError, InputError
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tiny_transformer as tt
-from export.graphs import Port, graphs_of
+from export.to_onnx import Port, graphs_of
 from tests.support.export_fixtures import Exported, exported, small_config
 from tests.support.models import ROOT, Finished
 from tiny_transformer.bundle import ATTENTION_ONNX, DECODER_ONNX

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from tests.support.export_fixtures import Exported, exported, save_random
 from tiny_transformer.backends.base import Batch
 from tiny_transformer.backends.graph_file import check_graph, read_graph
-from tiny_transformer.backends.ort import open_ort, open_session
+from tiny_transformer.backends.onnx_runtime import open_ort, open_session
 from tiny_transformer.bundle import CONFIG, DECODER_INT8, DECODER_ONNX, EMBEDDING, WEIGHTS, WEIGHTS_INT8, Bundle
 from tiny_transformer.errors import BackendError, BundleError, TinyTransformerError
 from tiny_transformer.weights import read_weights, write_weights

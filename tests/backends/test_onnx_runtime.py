@@ -11,7 +11,7 @@ from export.to_onnx import export_onnx
 from tests.support.export_fixtures import MODELS, Exported, eager_of, exported, save_random
 from tests.support.models import all_combinations
 from tiny_transformer.backends.base import Batch
-from tiny_transformer.backends.ort import OrtBackend, open_ort
+from tiny_transformer.backends.onnx_runtime import OrtBackend, open_ort
 from tiny_transformer.bundle import DECODER_ONNX, ENCODER_ONNX
 from tiny_transformer.errors import InputError
 from tiny_transformer.parity import verify

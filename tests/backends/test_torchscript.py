@@ -9,7 +9,8 @@ import torch
 from tests.support.generation_fixtures import BOS, EOS, generate, random_rows
 from tests.support.models import BundleFactory, tiny_config, tiny_model
 from tiny_transformer.backends.base import Batch
-from tiny_transformer.backends.eager import EagerBackend, open_eager
+from tiny_transformer.backends.cuda_graphs import open_eager
+from tiny_transformer.backends.eager import EagerBackend
 from tiny_transformer.backends.torchscript import (
     TorchScriptBackend,
     load_archive,

@@ -12,9 +12,8 @@ from torch.nn import functional as F
 
 from tests.support.models import tiny_config
 from tests.support.training_fixtures import byte_tokenizer, write_jsonl, write_pairs
+from tiny_transformer.data.batches import EpochPlan, Rows, RowSizes, TrainingData, padded_length, plan_epoch
 from tiny_transformer.model import build_model
-from tiny_transformer.training.batches import EpochPlan, RowSizes, padded_length, plan_epoch
-from tiny_transformer.training.epoch import Rows, TrainingData
 from tiny_transformer.training.feed import IGNORED, Batch, HostRows, ResidentRows, ahead, batches
 from tiny_transformer.training.objective import Objective
 from tiny_transformer.training.settings import Source

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from tests.support.training_fixtures import byte_tokenizer, learnt_tokenizer, write_jsonl, write_pairs
+from tiny_transformer.data import cache, encoding
+from tiny_transformer.data.cache import Column, Part, tokenised
+from tiny_transformer.data.encoding import encode_examples
+from tiny_transformer.data.records import Dialogue, Text, turns
 from tiny_transformer.tokenizer import Tokenizer
-from tiny_transformer.training import cache, encoding
-from tiny_transformer.training.cache import Column, Part, tokenised
-from tiny_transformer.training.encoding import encode_examples
-from tiny_transformer.training.examples import Dialogue, Text, turns
 from tiny_transformer.training.settings import Source
 
 TEXTS = [("the cat sat", "on the mat"), ("a dog", "and the cat"), ("the mat and the dog", "sat")]

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.training_fixtures import write_jsonl, write_pairs
+from tiny_transformer.data.examples import read_examples
+from tiny_transformer.data.records import Dialogue, Pair, Text, texts_of
 from tiny_transformer.errors import DataError
-from tiny_transformer.training.examples import Dialogue, Pair, Text, texts_of
 from tiny_transformer.training.settings import Source
-from tiny_transformer.training.sources import read_examples
 
 
 def read(path: Path, kind: str, **options: object) -> list:

@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.training_fixtures import write_jsonl
+from tiny_transformer.data.augment.small_talk import Analogies
+from tiny_transformer.data.augment.stories import CASTS, plural, recast, story_dialogue, topics
+from tiny_transformer.data.examples import plain_words, read_examples, split_of
+from tiny_transformer.data.records import texts_of
 from tiny_transformer.errors import ConfigError
-from tiny_transformer.training.analogies import Analogies
-from tiny_transformer.training.examples import texts_of
-from tiny_transformer.training.recasting import CASTS, plural, recast
 from tiny_transformer.training.settings import Source
-from tiny_transformer.training.sources import plain_words, read_examples, split_of
-from tiny_transformer.training.stories import story_dialogue, topics
 
 DOING = ("sing a song", "dance a waltz", "cook some rice", "read a map")
 HELD_OUT = {"dev": 0.2, "test": 0.3}

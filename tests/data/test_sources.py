@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.training_fixtures import write_jsonl
-from tiny_transformer.training import files
-from tiny_transformer.training.examples import Pair, texts_of
+from tiny_transformer.data import files
+from tiny_transformer.data.augment.stories import story_dialogue, topics
+from tiny_transformer.data.examples import held_out, read_examples, split_of
+from tiny_transformer.data.records import Pair, texts_of
 from tiny_transformer.training.settings import Source
-from tiny_transformer.training.sources import held_out, read_examples, split_of
-from tiny_transformer.training.stories import story_dialogue, topics
 
 FOX = (
     "A clever fox lived in the forest. One day the fox met a crow. The crow had a cheese. "

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 import tiny_transformer as tt
-from export.card_examples import DIALOGUES, SENTENCES, examples, has_examples
 from export.cli import main
+from export.model_card import DIALOGUES, SENTENCES, examples, has_examples
 from tests.support.models import ROOT
 from tiny_transformer.bundle import CARD, DECODER_ONNX, PARITY, TRAINING, Bundle, copy_bundle
 from tiny_transformer.evaluation import Question
 from tiny_transformer.tokenizer import Message
-from tiny_transformer.training.questions import read_questions
+from tiny_transformer.training.evaluation_data import read_questions
 
 TRANSLATE, CHAT = (ROOT / "checkpoints" / name for name in ("translate", "chat"))
 REQUIRED = ("Guten Morgen!", "Wie komme ich zum Bahnhof?", "今天天气真好。", "我喜欢你。")

@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from export.staging import staged
+from export.push import staged
 from tests.support.hub_commands import MODEL, READER, WRITER, Client
 from tests.support.hub_server import HubServer
 from tiny_transformer.bundle import DECODER_ONNX, EVALUATION, PARITY, TORCHSCRIPT, WEIGHTS, Bundle

@@ -12,9 +12,18 @@ import pytest
 import yaml
 
 import tiny_transformer as tt
-from export.card_metadata import LICENCES, PIPELINE_TAGS, check_metadata
-from export.card_usage import bare_onnx, example_text
-from export.model_card import CURVE, END, START, model_card, written_by_hand
+from export.model_card import (
+    CURVE,
+    END,
+    LICENCES,
+    PIPELINE_TAGS,
+    START,
+    bare_onnx,
+    check_metadata,
+    example_text,
+    model_card,
+    written_by_hand,
+)
 from tests.support.hub_driver import stand_in_report
 from tiny_transformer.bundle import EVALUATION, TRAINING, Bundle
 from tiny_transformer.errors import BundleError, ExportError

@@ -13,10 +13,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from export import fused
-from export.external import point
-from export.graphs import graphs_of
-from export.tables import formula
-from export.to_onnx import export_onnx
+from export.external import formula, point
+from export.to_onnx import export_onnx, graphs_of
 from tests.support.export_fixtures import (
     ENCODER_DECODERS,
     MODELS,

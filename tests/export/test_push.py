@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from export.model_card import END, START
-from export.push import Wanted, push
-from export.staging import staged
+from export.push import Wanted, push, staged
 from tests.support.hub_commands import MODEL, SPACE, Client, with_graphs
 from tests.support.hub_driver import stand_in_report
 from tests.support.hub_server import HubServer

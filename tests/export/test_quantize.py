@@ -9,12 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from export.graphs import OPSET
-from export.integer import constants, integer_linear
-from export.quantize import ZERO, Linear, LinearNodes, as_blocks, export_int8, quantize, quantize_weights
+from export.quantize import (
+    ZERO,
+    Linear,
+    LinearNodes,
+    as_blocks,
+    constants,
+    export_int8,
+    integer_linear,
+    quantize,
+    quantize_weights,
+)
+from export.to_onnx import OPSET
 from tests.support.export_fixtures import MODELS, Exported, eager_of, exported, save_random, small_config
 from tiny_transformer.backends.base import Batch
-from tiny_transformer.backends.ort import MANY_ROWS, open_ort
+from tiny_transformer.backends.onnx_runtime import MANY_ROWS, open_ort
 from tiny_transformer.bundle import (
     DECODER_INT8,
     DECODER_INT8_BATCH,
@@ -26,9 +35,9 @@ from tiny_transformer.bundle import (
     WEIGHTS_SHA256,
     sha256,
 )
+from tiny_transformer.config import preset
 from tiny_transformer.errors import BackendError
 from tiny_transformer.model import build_model, weights_of
-from tiny_transformer.presets import preset
 from tiny_transformer.weights import read_index
 
 __all__ = ["exported"]

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.generation_fixtures import BOS, FakeBackend, FakeState, generate, random_rows
 from tiny_transformer.backends.base import Batch
-from tiny_transformer.generation import running
+from tiny_transformer.generation import batching
 
 OPTIONS: list[dict[str, Any]] = [
     {},
@@ -66,7 +66,7 @@ def test_rows_that_end_make_room_for_those_that_wait() -> None:
 def test_no_group_reads_more_tokens_than_memory_can_bear(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = FakeBackend(seed=1, scale=1.0)
     expected = generate(backend, *texts(40), max_new_tokens=9)
-    monkeypatch.setattr(running, "READ_AT_ONCE", 40)
+    monkeypatch.setattr(batching, "READ_AT_ONCE", 40)
     backend = CountingBackend(seed=1, scale=1.0)
     assert generate(backend, *texts(40), max_new_tokens=9) == expected
     prefixes, sources = texts(40)
@@ -74,7 +74,7 @@ def test_no_group_reads_more_tokens_than_memory_can_bear(monkeypatch: pytest.Mon
     assert max(backend.started) * 2 <= 40
     assert backend.started[0] == 40 // longest
     assert sum(backend.started) == 40
-    monkeypatch.setattr(running, "READ_AT_ONCE", 1)  # one text is always read, however long
+    monkeypatch.setattr(batching, "READ_AT_ONCE", 1)  # one text is always read, however long
     assert generate(backend, *texts(40), max_new_tokens=9) == expected
 
 

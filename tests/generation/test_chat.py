@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.models import BundleFactory
 from tiny_transformer.errors import InputError
-from tiny_transformer.generation.chat import fit_dialogue
-from tiny_transformer.generation.prompt import prompt_for
+from tiny_transformer.generation.prompt import fit_dialogue, prompt_for
 from tiny_transformer.tokenizer import Message, Tokenizer
 
 TOKENIZER = Tokenizer.synthetic(300)

@@ -11,9 +11,9 @@ import pytest
 from tests.support.export_fixtures import ENCODER_DECODERS, Exported
 from tests.support.generation_fixtures import BOS, EOS, FakeBackend, FakeState, generate, random_rows
 from tiny_transformer.backends.base import Batch
-from tiny_transformer.backends.ort import open_ort
+from tiny_transformer.backends.onnx_runtime import open_ort
 from tiny_transformer.errors import BackendError
-from tiny_transformer.generation import parallel
+from tiny_transformer.generation import stream
 
 OPTIONS: list[dict[str, Any]] = [{}, {"num_beams": 3}, {"temperature": 1.0, "seed": 5}]
 
@@ -92,7 +92,7 @@ def test_whoever_interrupts_does_not_wait_for_the_texts(monkeypatch: pytest.Monk
             time.sleep(0.001)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(parallel, "wait", interrupted)
+    monkeypatch.setattr(stream, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         generate(Shared(backends), *texts(6000), max_new_tokens=20, min_new_tokens=20)
     assert all(backend.steps < 500 for backend in backends), "47 groups of 20 steps would be 900 and more"

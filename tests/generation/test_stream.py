@@ -13,7 +13,7 @@ from tests.support.generation_fixtures import BOS, EOS, PAD, FakeBackend, FakeSt
 from tiny_transformer.backends.base import Batch
 from tiny_transformer.errors import BackendError, InputError
 from tiny_transformer.generation import Generated, GenerationOptions, stream_ids
-from tiny_transformer.generation.running import compacted
+from tiny_transformer.generation.batching import compacted
 
 PREFIXES = [[BOS], [BOS, 5, 6], [BOS, 4], [BOS, 3, 3, 3, 3]]
 SOURCES = [[4, 5, EOS], [3, EOS], [9, 9, 9, 9, EOS], [7, EOS]]

@@ -6,9 +6,8 @@ import torch
 
 from tests.support.models import all_combinations, random_ids, tiny_config, tiny_model
 from tests.support.numpy_transformer import forward
-from tiny_transformer.config import ARCHITECTURES, NORMS, ModelConfig
+from tiny_transformer.config import ARCHITECTURES, NORMS, PRESETS, ModelConfig
 from tiny_transformer.model import build_model
-from tiny_transformer.presets import PRESETS
 
 OPTIONS = [
     pytest.param(tiny_config(architecture, norm=norm, **change), id=f"{architecture}-{norm}-{key}={value}")

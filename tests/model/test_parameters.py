@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from tests.support.models import all_combinations, tiny_config, tiny_model
-from tiny_transformer.config import ARCHITECTURES, ModelConfig
+from tiny_transformer.config import ARCHITECTURES, PRESETS, ModelConfig
 from tiny_transformer.model import count_parameters, optimizer_groups
-from tiny_transformer.presets import PRESETS
 
 
 def by_hand(config: ModelConfig) -> tuple[int, int]:

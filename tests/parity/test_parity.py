@@ -15,8 +15,8 @@ from tiny_transformer.bundle import EVALUATION, PARITY, TRAINING, WEIGHTS, Bundl
 from tiny_transformer.errors import BundleError, ParityError
 from tiny_transformer.model import EncoderDecoder
 from tiny_transformer.parity.cases import tensor_cases
-from tiny_transformer.parity.judge import CLOSE, EXACT, verify
 from tiny_transformer.parity.texts import text_results
+from tiny_transformer.parity.verification import CLOSE, EXACT, verify
 from tiny_transformer.weights import read_weights, write_weights
 
 CONFIGS = [tiny_config(a, positions=p) for a in ("encoder-decoder", "decoder-only") for p in ("rotary", "sinusoidal")]
@@ -170,15 +170,14 @@ class _WrongFor(EagerBackend):
 
 def _reply(bundle: Bundle, backend: EagerBackend) -> str:
     from tiny_transformer.generation.prompt import prompt_for
-    from tiny_transformer.parity.examples import Example
-    from tiny_transformer.parity.texts import _generate
+    from tiny_transformer.parity.texts import Example, _generate
 
     (generated,) = _generate(bundle, backend, [Example(prompt_for(bundle, "Hi"), None)], 1)
     return bundle.tokenizer.decode(generated.ids)
 
 
 def test_a_damaged_evaluation_file_is_refused_by_line(make_bundle: BundleFactory):
-    from tiny_transformer.parity.examples import evaluation_examples
+    from tiny_transformer.parity.texts import evaluation_examples
 
     bundle = make_bundle()
     (bundle.folder / EVALUATION).write_text('{"source": "a", "target": "b"}\n{"source": 1}\n', encoding="utf-8")

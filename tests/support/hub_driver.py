@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from export import push
-from tiny_transformer import hub_calls
+from tiny_transformer import hub
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.cli import Parser, guarded
 from tiny_transformer.errors import TinyTransformerError
@@ -48,5 +48,5 @@ def pulling(repo_id: str, options: str) -> int:
 
 
 if __name__ == "__main__":
-    hub_calls.PATIENCE, hub_calls.FIRST_WAIT = float(os.environ.get("PATIENCE", "60")), 0.05
+    hub.PATIENCE, hub.FIRST_WAIT = float(os.environ.get("PATIENCE", "60")), 0.05
     sys.exit(pushing(sys.argv[2:]) if sys.argv[1] == "push" else pulling(*sys.argv[2:]))

@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tiny_transformer.text_model import TextModel
 from tiny_transformer.ui import server
-from tiny_transformer.ui.settings import parse_settings
-from tiny_transformer.ui.shelf import Loaded, Shelf
+from tiny_transformer.ui.models import Loaded, Shelf
+from tiny_transformer.ui.page_settings import parse_settings
 
 
 class SlowBackend:

@@ -10,14 +10,14 @@ import tiny_transformer as tt
 from tests.support.models import ROOT
 from tests.support.training_fixtures import small_recipe, write_pairs
 from tiny_transformer.cli import main
+from tiny_transformer.data.examples import read_examples
 from tiny_transformer.errors import DataError, InputError
 from tiny_transformer.generation import GenerationOptions
 from tiny_transformer.text_model import TextModel
-from tiny_transformer.training import distil as module
-from tiny_transformer.training.distil import Distillation, distil, read_forbidden, read_sources
+from tiny_transformer.training import distillation as module
+from tiny_transformer.training.distillation import Distillation, distil, read_forbidden, read_sources
 from tiny_transformer.training.recipe import load_recipe
 from tiny_transformer.training.run import with_user_data
-from tiny_transformer.training.sources import read_examples
 
 SOURCES = (
     "Guten Morgen!",

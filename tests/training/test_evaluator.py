@@ -22,7 +22,7 @@ from tiny_transformer.evaluation import (
     exact_match,
     perplexity,
 )
-from tiny_transformer.training.questions import QuestionSet, read_questions, sampled
+from tiny_transformer.training.evaluation_data import QuestionSet, read_questions, sampled
 from tiny_transformer.training.run import train
 
 HYPOTHESES = ["the cat sat on the mat today", "he goes home now , slowly"]

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.training_facts import training_facts
+from export.model_card import training_facts
 from tests.support.hub_driver import stand_in_report
 from tests.support.training_fixtures import small_recipe, write_jsonl, write_pairs
 from tiny_transformer.bundle import TRAINING, WEIGHTS, Bundle
 from tiny_transformer.errors import BundleError, ConfigError, ParityError, TrainingError
 from tiny_transformer.parity.report import write_report
 from tiny_transformer.training.checkpoint import LAST, load_checkpoint
-from tiny_transformer.training.origin import Origin, check_changes
+from tiny_transformer.training.fine_tuning import Origin, check_changes
 from tiny_transformer.training.recipe import load_recipe
 from tiny_transformer.training.run import train
 

@@ -12,10 +12,10 @@ import tiny_transformer as tt
 from tests.support.models import ROOT
 from tests.support.training_fixtures import write_jsonl
 from tiny_transformer.cli import main
+from tiny_transformer.data.examples import read_examples
 from tiny_transformer.errors import ConfigError, DataError
-from tiny_transformer.training.borrowing import Borrowing
+from tiny_transformer.training.distillation import Borrowing
 from tiny_transformer.training.recipe import load_recipe
-from tiny_transformer.training.sources import read_examples
 
 AGE, NAME, FOOD = "I have no age.", "Call me Pip.", "I only eat electrons."
 OWN = (

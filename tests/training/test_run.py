@@ -12,9 +12,9 @@ import torch
 from tests.support.training_fixtures import small_recipe, write_jsonl, write_pairs
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.errors import BundleError, TrainingError
-from tiny_transformer.training import plot
+from tiny_transformer.training import finish
 from tiny_transformer.training.checkpoint import load_checkpoint
-from tiny_transformer.training.judge import Judge
+from tiny_transformer.training.evaluator import Judge
 from tiny_transformer.training.objective import Objective
 from tiny_transformer.training.run import train
 from tiny_transformer.weights import read_weights
@@ -219,7 +219,7 @@ def test_without_matplotlib_the_run_still_ends_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
-    assert plot.loss_curve([{"step": 1, "loss": 2.0}], [], "x") is None
+    assert finish.loss_curve([{"step": 1, "loss": 2.0}], [], "x") is None
     assert "pip install matplotlib" in caplog.text
 
 

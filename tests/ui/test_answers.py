@@ -16,13 +16,13 @@ from tests.support.ui_fixtures import make_model, models, until
 from tests.support.ui_server import SlowBackend
 from tiny_transformer.backends.base import Batch
 from tiny_transformer.text_model import TextModel, load
-from tiny_transformer.ui.answer import stream_answer
-from tiny_transformer.ui.desk import Desk, dialogue, last_of
-from tiny_transformer.ui.inside import attention_maps, kinds_of, look, n_layers, position_table, visible_tokens
-from tiny_transformer.ui.race_view import lanes, verdict
-from tiny_transformer.ui.settings import Limits
-from tiny_transformer.ui.shelf import Loaded, Shelf
-from tiny_transformer.ui.wishes import Refused
+from tiny_transformer.ui.compare_tab import lanes, verdict
+from tiny_transformer.ui.i18n import Refused
+from tiny_transformer.ui.inspection import attention_maps, kinds_of, look, n_layers, position_table, visible_tokens
+from tiny_transformer.ui.models import Loaded, Shelf
+from tiny_transformer.ui.page_settings import Limits
+from tiny_transformer.ui.service import Desk, dialogue, last_of
+from tiny_transformer.ui.streaming import stream_answer
 
 __all__ = ["models"]
 
@@ -242,7 +242,7 @@ def test_positions_are_the_models_own(make_bundle: Any, positions: str) -> None:
 
 
 def test_about_page_tells_verified_from_unverified_and_lists_files(desk: Desk, models: dict[str, Path]) -> None:
-    from tiny_transformer.ui.about import about, card
+    from tiny_transformer.ui.about_tab import about, card
 
     page = about("chat", desk.shelf.bundle("chat"), "en", "http://here")
     assert "Unverified" in page
@@ -254,7 +254,7 @@ def test_about_page_tells_verified_from_unverified_and_lists_files(desk: Desk, m
 
 def test_about_page_shows_results_curve_report_and_card(make_bundle: Any) -> None:
     from tiny_transformer.parity import verify_bundle, write_report
-    from tiny_transformer.ui.about import about, card
+    from tiny_transformer.ui.about_tab import about, card
 
     bundle = make_bundle()
     curve = [{"step": n, "loss": 5 / (n + 1)} for n in range(5)]
@@ -279,7 +279,7 @@ def test_about_page_shows_results_curve_report_and_card(make_bundle: Any) -> Non
 
 
 def test_about_page_survives_a_strange_training_file(make_bundle: Any) -> None:
-    from tiny_transformer.ui.about import about
+    from tiny_transformer.ui.about_tab import about
 
     bundle = make_bundle()
     for content in ("[]", "{", '{"curve": 3, "results": []}', '{"curve": [{"step": "x"}], "results": {"test": 1}}'):

@@ -16,7 +16,7 @@ import pytest
 from tests.support.in_turns import ratio_in_turns
 from tests.support.models import ROOT, run_python
 from tests.support.ui_fixtures import models
-from tiny_transformer.ui.settings import DEFAULT_MODELS
+from tiny_transformer.ui.page_settings import DEFAULT_MODELS
 
 __all__ = ["models"]
 
@@ -29,7 +29,7 @@ WITH_GRADIO = {
 SERVE = """
 import os, sys, urllib.request
 from tiny_transformer.ui.server import serve
-from tiny_transformer.ui.settings import Settings
+from tiny_transformer.ui.page_settings import Settings
 page = serve(Settings(port=0, models=tuple(sys.argv[1:])))
 urllib.request.urlopen(page.local_url).read()
 """
@@ -204,7 +204,7 @@ def test_parts_without_gradio_load_neither_gradio_nor_torch() -> None:
 
 
 def test_documented_options_are_those_of_the_parser() -> None:
-    from tiny_transformer.ui.settings import build_parser
+    from tiny_transformer.ui.page_settings import build_parser
 
     help_text = build_parser({}).format_help()
     for option in ("--host", "--port", "--model", "--backend", "--threads", "--max-new-tokens", "--max-queue"):

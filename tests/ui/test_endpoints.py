@@ -20,10 +20,10 @@ from starlette.requests import Request
 from tests.support.ui_fixtures import Served, models, served, until
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.text_model import load
-from tiny_transformer.ui.desk import Desk
+from tiny_transformer.ui.models import Shelf
+from tiny_transformer.ui.page_settings import Limits
 from tiny_transformer.ui.routes import health
-from tiny_transformer.ui.settings import Limits
-from tiny_transformer.ui.shelf import Shelf
+from tiny_transformer.ui.service import Desk
 
 __all__ = ["models"]
 
@@ -80,7 +80,7 @@ def test_only_the_three_endpoints_are_public_and_each_is_described(page: Served)
 
 
 def test_plain_http_works_as_the_about_tab_shows(page: Served, models: dict[str, Path]) -> None:
-    from tiny_transformer.ui.about import about
+    from tiny_transformer.ui.about_tab import about
 
     expected = load(models["chat"], "onnx").generate("Hello!", max_new_tokens=60).text
     shown = html.unescape(about("chat", Bundle.open(models["chat"]), "en", page.url))

@@ -11,19 +11,17 @@ import pytest
 
 from tests.support.ui_fixtures import models
 from tiny_transformer.text_model import load
-from tiny_transformer.ui.chat_tab import ChatTab
+from tiny_transformer.ui.chat_tab import NAMES, ChatTab, control_values, from_visitor, turns
 from tiny_transformer.ui.compare_tab import CompareTab
-from tiny_transformer.ui.controls import NAMES, control_values
-from tiny_transformer.ui.desk import Desk
 from tiny_transformer.ui.handlers import language_of, told
+from tiny_transformer.ui.header import availability, build_top
+from tiny_transformer.ui.i18n import Refused
 from tiny_transformer.ui.inside_tab import InsideTab
+from tiny_transformer.ui.models import Shelf
 from tiny_transformer.ui.page import build_page, translations
-from tiny_transformer.ui.settings import Limits
-from tiny_transformer.ui.shelf import Shelf
+from tiny_transformer.ui.page_settings import Limits
+from tiny_transformer.ui.service import Desk
 from tiny_transformer.ui.strings import STRINGS
-from tiny_transformer.ui.top import availability, build_top
-from tiny_transformer.ui.transcript import from_visitor, turns
-from tiny_transformer.ui.wishes import Refused
 
 __all__ = ["models"]
 

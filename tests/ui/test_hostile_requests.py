@@ -16,7 +16,7 @@ from gradio_client.exceptions import AppError
 from tests.support.models import ROOT
 from tests.support.ui_fixtures import Served, models, served
 from tiny_transformer.text_model import load
-from tiny_transformer.ui.transcript import plain
+from tiny_transformer.ui.chat_tab import plain
 
 __all__ = ["models"]
 

@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.models import ROOT
 from tiny_transformer.errors import BackendError, ConfigError, InputError
-from tiny_transformer.ui.answer import Answer
-from tiny_transformer.ui.languages import han_share, page_language, source_language
-from tiny_transformer.ui.notices import explained, translated
-from tiny_transformer.ui.settings import DEFAULT_MODELS, Limits, parse_settings
-from tiny_transformer.ui.strings import STRINGS, dictionary, say
-from tiny_transformer.ui.transcript import (
+from tiny_transformer.ui.chat_tab import (
     answer_line,
     from_model,
     from_visitor,
@@ -26,7 +21,20 @@ from tiny_transformer.ui.transcript import (
     turns,
     up_to_last_question,
 )
-from tiny_transformer.ui.wishes import MAX_TURNS, Decoding, Refused, check_history, check_text
+from tiny_transformer.ui.i18n import (
+    Refused,
+    dictionary,
+    explained,
+    han_share,
+    page_language,
+    say,
+    source_language,
+    translated,
+)
+from tiny_transformer.ui.page_settings import DEFAULT_MODELS, Limits, parse_settings
+from tiny_transformer.ui.service import MAX_TURNS, Decoding, check_history, check_text
+from tiny_transformer.ui.streaming import Answer
+from tiny_transformer.ui.strings import STRINGS
 
 LIMITS = Limits(characters=50, new_tokens=20)
 HAN = re.compile(r"[\u4e00-\u9fff]")
@@ -215,7 +223,7 @@ def test_wrong_limit_is_one_sentence() -> None:
 
 
 def test_missing_and_damaged_folders_stay_on_the_shelf_with_their_reason(make_bundle: Any, tmp_path: Path) -> None:
-    from tiny_transformer.ui.shelf import Shelf
+    from tiny_transformer.ui.models import Shelf
 
     good = make_bundle("decoder-only", name="chat")
     damaged = make_bundle(name="translate")
@@ -235,7 +243,7 @@ def test_missing_and_damaged_folders_stay_on_the_shelf_with_their_reason(make_bu
 
 
 def test_two_folders_of_one_name_are_told_apart(make_bundle: Any) -> None:
-    from tiny_transformer.ui.shelf import Shelf
+    from tiny_transformer.ui.models import Shelf
 
     first = make_bundle("decoder-only", name="a/chat")
     second = make_bundle("decoder-only", name="b/chat")

@@ -12,18 +12,15 @@ from typing import Any
 import pytest
 
 from tests.support.models import ROOT
-from tiny_transformer import backends, errors, hub_calls
+from tiny_transformer import backends, errors, hub
 from tiny_transformer.errors import InputError, TinyTransformerError
 from tiny_transformer.generation.options import GenerationOptions
 from tiny_transformer.generation.prompt import checked_ids, prompt_for
-from tiny_transformer.ui.desk import Desk, dialogue, last_of
-from tiny_transformer.ui.folder_sentences import OF_FOLDERS
-from tiny_transformer.ui.notices import LONGEST, explained, translated
-from tiny_transformer.ui.sentences import OF_REQUESTS
-from tiny_transformer.ui.settings import Limits
-from tiny_transformer.ui.shelf import Shelf
-from tiny_transformer.ui.strings import say
-from tiny_transformer.ui.wishes import Refused
+from tiny_transformer.ui.chinese import OF_FOLDERS, OF_REQUESTS
+from tiny_transformer.ui.i18n import LONGEST, Refused, explained, say, translated
+from tiny_transformer.ui.models import Shelf
+from tiny_transformer.ui.page_settings import Limits
+from tiny_transformer.ui.service import Desk, dialogue, last_of
 
 HAN = re.compile(r"[\u4e00-\u9fff]")
 QUOTED = say("zh", "quoted", sentence="")
@@ -32,13 +29,10 @@ LIBRARY = ROOT / "tiny_transformer"
 SPEAKING = [
     *(LIBRARY / "backends").glob("*.py"),
     *(LIBRARY / "generation").glob("*.py"),
-    *(
-        LIBRARY / f"{name}.py"
-        for name in ("bundle", "config", "hub", "hub_calls", "text_model", "tokenizer", "weights")
-    ),
+    *(LIBRARY / f"{name}.py" for name in ("bundle", "config", "hub", "text_model", "tokenizer", "weights")),
     LIBRARY / "model" / "loading.py",
     LIBRARY / "parity" / "report.py",
-    LIBRARY / "ui" / "shelf.py",
+    LIBRARY / "ui" / "models.py",
 ]
 # For those who write code or train: the page calls none of these with anything a visitor chose.
 NOT_FOR_VISITORS = {
@@ -90,7 +84,7 @@ def chinese(sentence: str) -> str:
     """The Chinese form, which must be one."""
     found = translated(sentence, "zh")
     assert HAN.search(found), sentence
-    assert not found.startswith(QUOTED), f"tiny_transformer/ui/sentences.py has no Chinese for: {sentence}"
+    assert not found.startswith(QUOTED), f"tiny_transformer/ui/chinese.py has no Chinese for: {sentence}"
     return found
 
 
@@ -107,7 +101,7 @@ def test_every_sentence_of_the_library_has_a_chinese_form(where: str, text: str)
 
 
 def test_every_answer_of_the_hub_has_a_chinese_form() -> None:
-    for template in hub_calls._SENTENCES.values():
+    for template in hub._SENTENCES.values():
         chinese(template.format(about="a/b", endpoint="https://hub", detail="why", wait="5 seconds", status=500))
 
 

@@ -9,8 +9,8 @@ from gradio_client import Client
 
 from tests.support.ui_fixtures import Served, served
 from tiny_transformer.bundle import Bundle
-from tiny_transformer.ui.about import about
-from tiny_transformer.ui.settings import DEFAULT_MODELS
+from tiny_transformer.ui.about_tab import about
+from tiny_transformer.ui.page_settings import DEFAULT_MODELS
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,8 @@ from tests.support.ui_fixtures import models
 from tiny_transformer.bundle import CONFIG, Bundle
 from tiny_transformer.errors import BundleError, TinyTransformerError
 from tiny_transformer.text_model import load
-from tiny_transformer.ui.settings import Settings
-from tiny_transformer.ui.shelf import Shelf
-from tiny_transformer.ui.zero_gpu import SECONDS_TO_OPEN, LendingShelf, open_shelf
+from tiny_transformer.ui.models import SECONDS_TO_OPEN, LendingShelf, Shelf, open_shelf
+from tiny_transformer.ui.page_settings import Settings
 
 __all__ = ["models"]
 

@@ -1,11 +1,12 @@
 """The ways to run a model, by name; each is imported only when it is opened."""
 
+import ctypes
 import logging
+import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 
 from tiny_transformer.backends.base import Backend
-from tiny_transformer.backends.gpu import has_nvidia_gpu
 from tiny_transformer.bundle import (
     ATTENTION_ONNX,
     DECODER_INT8,
@@ -77,21 +78,21 @@ def open_backend(
 def open_choice(bundle: Bundle, choice: Choice, threads: int | None = None) -> Backend:
     """Open what `choose` found."""
     if choice.name == "eager":
-        from tiny_transformer.backends.eager import open_eager
+        from tiny_transformer.backends.cuda_graphs import open_eager
 
         return open_eager(bundle, choice.device, threads)
     if choice.name == "torchscript":
         from tiny_transformer.backends.torchscript import open_torchscript
 
         return open_torchscript(bundle, choice.device, threads)
-    from tiny_transformer.backends.ort import open_ort
+    from tiny_transformer.backends.onnx_runtime import open_ort
 
     return open_ort(bundle, threads=threads, int8=choice.name == "onnx-int8")
 
 
 def open_precise(bundle: Bundle, device: str, dtype: str) -> Backend:
     """Eager on a device in float32 or bfloat16, under a name that says so."""
-    from tiny_transformer.backends.eager import open_eager
+    from tiny_transformer.backends.cuda_graphs import open_eager
 
     backend = open_eager(bundle, device, dtype=dtype)
     backend.name = f"eager-{device}-{dtype}"
@@ -144,3 +145,14 @@ def _wants_cuda(device: str | None) -> bool:
     import torch  # two seconds, worth it now; a CPU build of torch cannot use the GPU
 
     return bool(torch.cuda.is_available())
+
+
+def has_nvidia_gpu() -> bool:
+    """Whether the CUDA driver is installed and shows at least one device."""
+    name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    try:
+        driver = ctypes.CDLL(name)
+    except OSError:
+        return False
+    count = ctypes.c_int(0)
+    return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0

@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 
 from tiny_transformer.backends.base import AttentionArrays, Batch, check_inputs, check_threads
-from tiny_transformer.bundle import Bundle
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import BackendError, InputError
-from tiny_transformer.model import Memory, attention_maps, load_model
+from tiny_transformer.model import Memory, attention_maps
 
 
 @dataclass
@@ -198,24 +197,6 @@ def _widened(memory: Memory, width: int) -> Memory:
         [pad(value, (0, 0, 0, more)) for value in memory.values],
         pad(memory.mask, (0, more), value=-math.inf),
     )
-
-
-def open_eager(
-    bundle: Bundle, device: str | None = None, threads: int | None = None, dtype: str = "float32"
-) -> EagerBackend:
-    """The folder's model, on CUDA where there is one unless `device` says otherwise; float32 or bfloat16."""
-    place = torch_device(device)
-    set_threads(threads)
-    precision = {"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype]
-    return eager_on(load_model(bundle), bundle.config, place, precision)
-
-
-def eager_on(model: Any, config: ModelConfig, device: torch.device, dtype: torch.dtype | None = None) -> EagerBackend:
-    """A model on a device, in the form that is fast there."""
-    from tiny_transformer.backends.captured import CapturedBackend  # stands on this file
-
-    kind = CapturedBackend if device.type == "cuda" else EagerBackend
-    return kind(model, config, device=device, dtype=dtype)
 
 
 def torch_device(device: str | None) -> torch.device:

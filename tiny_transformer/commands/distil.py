@@ -46,8 +46,14 @@ def run(options: argparse.Namespace) -> None:
     """Generate and write; started again after a kill, the same command goes on."""
     from tiny_transformer.generation import GenerationOptions
     from tiny_transformer.text_model import load
-    from tiny_transformer.training.borrowing import Borrowing, count_phrasings
-    from tiny_transformer.training.distil import Distillation, distil, read_forbidden, read_sources
+    from tiny_transformer.training.distillation import (
+        Borrowing,
+        Distillation,
+        count_phrasings,
+        distil,
+        read_forbidden,
+        read_sources,
+    )
     from tiny_transformer.training.recipe import load_recipe
 
     teacher = load(options.bundle, options.backend, options.device, options.threads)

@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> None:
     import tiny_transformer as tt
     from tiny_transformer.bundle import EVALUATION
     from tiny_transformer.evaluation import evaluate_model
-    from tiny_transformer.training.questions import QuestionSet, card_questions, read_questions
+    from tiny_transformer.training.evaluation_data import QuestionSet, card_questions, read_questions
 
     model = tt.load(options.bundle, backend=options.backend, device=options.device, threads=options.threads)
     names = ("num_beams", "length_penalty", "repetition_penalty", "max_new_tokens")

@@ -5,9 +5,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tiny_transformer.config import ACTIVATIONS, ARCHITECTURES, NORMS, POSITIONS, TASKS, GenerationConfig, ModelConfig
+from tiny_transformer.config import (
+    ACTIVATIONS,
+    ARCHITECTURES,
+    NORMS,
+    POSITIONS,
+    PRESETS,
+    TASKS,
+    GenerationConfig,
+    ModelConfig,
+    preset,
+)
 from tiny_transformer.errors import ConfigError
-from tiny_transformer.presets import PRESETS, preset
 
 EXAMPLE = "python -m tiny_transformer init /tmp/random --preset tiny"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tiny_transformer.training.origin import Origin
+    from tiny_transformer.training.fine_tuning import Origin
     from tiny_transformer.training.recipe import Recipe
 
 EXAMPLE = "python -m tiny_transformer train tiny --out checkpoints/tiny"
@@ -129,7 +129,7 @@ def _run_seeds(options: argparse.Namespace) -> None:
 
 def _recipe(options: argparse.Namespace) -> "tuple[Recipe, Origin | None]":
     """The recipe with its changes, fitted to the model that it starts from, if any."""
-    from tiny_transformer.training.origin import Origin, check_changes
+    from tiny_transformer.training.fine_tuning import Origin, check_changes
     from tiny_transformer.training.recipe import load_recipe
 
     values = _values(options)

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tiny_transformer.backends.base import Backend
-from tiny_transformer.generation.request import Request, finish_reason
-from tiny_transformer.generation.running import Running, compacted
+from tiny_transformer.generation.batching import Request, Running, compacted, finish_reason
 from tiny_transformer.generation.sampling import (
     forbid,
     likeliest_of_rows,

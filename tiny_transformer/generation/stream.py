@@ -5,14 +5,17 @@ state at once.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from itertools import repeat
 
 import numpy as np
 
 from tiny_transformer.backends.base import Backend
-from tiny_transformer.generation.request import Request, finish_reason
-from tiny_transformer.generation.running import Running, compacted
+from tiny_transformer.generation.batching import Request, Running, compacted, finish_reason
+from tiny_transformer.generation.beam import beam_search
+from tiny_transformer.generation.options import GenerationOptions
 from tiny_transformer.generation.sampling import (
     check_finite,
     draw,
@@ -24,7 +27,7 @@ from tiny_transformer.generation.sampling import (
     row_generator,
     seen_tokens,
 )
-from tiny_transformer.generation.tokens import GeneratedToken, alternatives_of
+from tiny_transformer.generation.tokens import Generated, GeneratedToken, Stopped, alternatives_of, length_score
 
 
 def stream_batch(backend: Backend, request: Request) -> Iterator[list[tuple[int, GeneratedToken]]]:
@@ -100,3 +103,92 @@ class _Chooser:
         options = self._options
         chances = probabilities(scores, options.temperature, options.top_k, options.top_p)
         return draw(chances, self._generators[row])
+
+
+ToTheEnd = Callable[[Backend, Request], list[Generated]]
+
+
+def share_out(backends: Sequence[Backend], request: Request, to_the_end: ToTheEnd) -> list[Generated]:
+    """Every text to its end. Whatever ends one thread early, an error or the user, ends all of them."""
+    halt = threading.Event()
+    # Neighbours in length go to different threads, so that all have about as much to do.
+    by_length = sorted(range(len(request.prefixes)), key=request.n_read)
+    shares = [by_length[i :: len(backends)] for i in range(len(backends))]
+    with ThreadPoolExecutor(len(backends), thread_name_prefix="generation") as pool:
+        try:
+            work = [
+                pool.submit(to_the_end, backend, request.share(numbers, halt))
+                for backend, numbers in zip(backends, shares, strict=True)
+            ]
+            done, _ = wait(work, return_when=FIRST_EXCEPTION)
+            for future in done:
+                future.result()  # raises what ended it
+        except BaseException:
+            halt.set()
+            raise
+    found: dict[int, Generated] = {}
+    for numbers, future in zip(shares, work, strict=True):
+        found |= zip(numbers, future.result(), strict=True)
+    return [found[i] for i in range(len(found))]
+
+
+def stream_ids(
+    backend: Backend,
+    prefix: Sequence[int],
+    source: Sequence[int] | None,
+    options: GenerationOptions,
+    *,
+    eos_id: int,
+    pad_id: int,
+    stopped: Stopped | None = None,
+) -> Iterator[GeneratedToken]:
+    """The tokens of one row as they are chosen; the last one carries the finish reason.
+
+    A beam knows its best tokens only at the end: with `num_beams` they come all at once.
+    """
+    sources = None if source is None else [source]
+    request = Request([prefix], sources, options, eos_id, pad_id, stopped)
+    if options.num_beams > 1:
+        yield from beam_search(backend, request)[0].tokens
+    else:
+        for step in stream_batch(backend, request):
+            yield step[0][1]
+
+
+def generate_ids(
+    backend: Backend,
+    prefixes: Sequence[Sequence[int]],
+    sources: Sequence[Sequence[int]] | None,
+    options: GenerationOptions,
+    *,
+    eos_id: int,
+    pad_id: int,
+    stopped: Stopped | None = None,
+    rows: Sequence[int] | None = None,
+) -> list[Generated]:
+    """Continue every row to its end; each row's result is what it would be alone.
+
+    Row i draws its random numbers from (seed, i), or from (seed, rows[i]) where `rows` is given.
+    """
+    request = Request(prefixes, sources, options, eos_id, pad_id, stopped, rows)
+    backends = backend.side_by_side(len(prefixes) * options.num_beams)[: len(prefixes)]
+    return to_the_end(backend, request) if len(backends) == 1 else share_out(backends, request, to_the_end)
+
+
+def to_the_end(backend: Backend, request: Request) -> list[Generated]:
+    """All rows on one backend."""
+    if request.options.num_beams > 1:
+        return beam_search(backend, request)
+    found: list[list[GeneratedToken]] = [[] for _ in request.prefixes]
+    for step in stream_batch(backend, request):
+        for row, token in step:
+            found[row].append(token)
+    return [finished(tokens, request.options.length_penalty) for tokens in found]
+
+
+def finished(tokens: Sequence[GeneratedToken], length_penalty: float) -> Generated:
+    """A sequence whose last token says why it ended."""
+    reason = tokens[-1].finish_reason
+    assert reason is not None
+    total = sum(token.logprob for token in tokens)
+    return Generated(tuple(tokens), reason, length_score(total, len(tokens), length_penalty))

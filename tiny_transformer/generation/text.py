@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from tiny_transformer.errors import InputError
-from tiny_transformer.generation.generate import finished
 from tiny_transformer.generation.options import GenerationOptions
 from tiny_transformer.generation.prompt import Prompt
+from tiny_transformer.generation.stream import finished
 from tiny_transformer.generation.tokens import FinishReason, Generated, GeneratedToken
 from tiny_transformer.tokenizer import Tokenizer
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tiny_transformer.parity.report import CaseResult, ParityReport, stored_report, write_report
 
 if TYPE_CHECKING:
-    from tiny_transformer.parity.judge import Tolerance, verify, verify_bundle, verify_device
+    from tiny_transformer.parity.verification import Tolerance, verify, verify_bundle, verify_device
 
 __all__ = [
     "CaseResult",
@@ -25,6 +25,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from tiny_transformer.parity import judge
+    from tiny_transformer.parity import verification
 
-    return getattr(judge, name)
+    return getattr(verification, name)

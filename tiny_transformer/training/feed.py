@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tiny_transformer.training.batches import BatchPlan
-from tiny_transformer.training.cache import Column, Part
-from tiny_transformer.training.epoch import Rows
+from tiny_transformer.data.batches import BatchPlan, Rows
+from tiny_transformer.data.cache import Column, Part
 
 IGNORED = -100  # the label that cross-entropy leaves out
 _RESIDENT_SHARE = 0.25  # of the free GPU memory that data may take

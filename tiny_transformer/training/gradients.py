@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from tiny_transformer.backends.recording import ONE_AT_A_TIME, record
+from tiny_transformer.backends.cuda_graphs import ONE_AT_A_TIME, record
 from tiny_transformer.training.feed import Batch
 from tiny_transformer.training.objective import Objective
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from tiny_transformer.data.batches import BatchPlan, EpochPlan, TrainingData
 from tiny_transformer.errors import TrainingError
 from tiny_transformer.model import optimizer_groups
 from tiny_transformer.model.transformer import Transformer
 from tiny_transformer.training.averaging import averaged, build_average
-from tiny_transformer.training.batches import BatchPlan, EpochPlan
 from tiny_transformer.training.checkpoint import (
     BEST,
     LAST,
@@ -25,10 +25,9 @@ from tiny_transformer.training.checkpoint import (
     save_checkpoint,
 )
 from tiny_transformer.training.distributed import World
-from tiny_transformer.training.epoch import TrainingData
+from tiny_transformer.training.evaluator import Judge
 from tiny_transformer.training.feed import Batch, HostRows, ResidentRows, batches, device_rows
 from tiny_transformer.training.gradients import build_gradients
-from tiny_transformer.training.judge import Judge
 from tiny_transformer.training.objective import Objective, build_objective
 from tiny_transformer.training.progress import Reporter
 from tiny_transformer.training.recipe import Recipe

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tiny_transformer.config import TASKS, JsonConfig, ModelConfig, defaults_of, one_of
+from tiny_transformer.data.files import HUB
 from tiny_transformer.errors import ConfigError
-from tiny_transformer.training.files import HUB
 from tiny_transformer.training.settings import (
     ANSWERED,
     FORMATS,

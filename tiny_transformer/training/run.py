@@ -11,6 +11,10 @@ import torch
 from tiny_transformer import atomic
 from tiny_transformer.bundle import TOKENIZER, Bundle, check_target
 from tiny_transformer.config import ModelConfig
+from tiny_transformer.data.batches import TrainingData
+from tiny_transformer.data.examples import read_examples
+from tiny_transformer.data.files import HUB, exists, join
+from tiny_transformer.data.records import texts_of
 from tiny_transformer.errors import ConfigError, TrainingError
 from tiny_transformer.model import build_model, count_parameters
 from tiny_transformer.model.transformer import Transformer
@@ -24,17 +28,13 @@ from tiny_transformer.training.checkpoint import (
     load_state,
 )
 from tiny_transformer.training.distributed import World, joined_world
-from tiny_transformer.training.epoch import TrainingData
-from tiny_transformer.training.examples import texts_of
-from tiny_transformer.training.files import HUB, exists, join
+from tiny_transformer.training.evaluator import Judge
+from tiny_transformer.training.fine_tuning import Origin, check_same_origin
 from tiny_transformer.training.finish import Finished, write_model
-from tiny_transformer.training.judge import Judge
 from tiny_transformer.training.loop import Trainer
-from tiny_transformer.training.origin import Origin, check_same_origin
 from tiny_transformer.training.progress import Reporter
 from tiny_transformer.training.recipe import Recipe
 from tiny_transformer.training.settings import Source
-from tiny_transformer.training.sources import read_examples
 
 logger = logging.getLogger(__name__)
 

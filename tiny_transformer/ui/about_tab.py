@@ -1,15 +1,203 @@
-"""About this model: filled in when it is first looked at, since hashing files takes a moment."""
+"""A model folder described for people: sizes, training, results, parity, files, and code that uses it."""
 
 import html
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import gradio as gr
 
-from tiny_transformer.ui.about import about, card
-from tiny_transformer.ui.desk import Desk
+from tiny_transformer.backends import available
+from tiny_transformer.bundle import CARD, TORCHSCRIPT, TRAINING, Bundle
+from tiny_transformer.errors import BundleError, ParityError
+from tiny_transformer.parity import ParityReport, stored_report
+from tiny_transformer.ui.compare_tab import number
 from tiny_transformer.ui.handlers import QUIET, language_of, told
-from tiny_transformer.ui.notices import translated
-from tiny_transformer.ui.strings import say
-from tiny_transformer.ui.top import Top
+from tiny_transformer.ui.header import Top
+from tiny_transformer.ui.i18n import Language, say, translated
+from tiny_transformer.ui.markup import line_chart, row, said, section, table
+from tiny_transformer.ui.service import Desk
+
+FILES = "/files"  # where the server hands out a model's files
+
+
+def about(name: str, bundle: Bundle, language: Language, address: str) -> str:
+    """Everything but the card."""
+    report, problem = _report(bundle)
+    training = _training(bundle)
+    parts = [
+        _badge(bundle, report, problem, language),
+        _sizes(bundle, language),
+        _results(training, language),
+        _curve(training, language),
+        _parity(report, language),
+        _files(name, bundle, report, language),
+        _code(name, bundle, language, address),
+    ]
+    return "".join(parts)
+
+
+def card(name: str, bundle: Bundle, language: Language) -> str:
+    """The model card as Markdown, its pictures taken from the folder alone."""
+    path = bundle.folder / CARD
+    if not path.is_file():
+        return say(language, "about_no_card")
+    text = path.read_text(encoding="utf-8", errors="replace")
+    text = re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL)
+    # A picture from elsewhere would be a request to another host.
+    text = re.sub(r"!\[([^\]]*)\]\(\w+://[^)]*\)", r"\1", text)
+    return re.sub(r"!\[([^\]]*)\]\(([\w.-]+)\)", rf"![\1]({FILES}/{quote(name)}/\2)", text)
+
+
+def downloads(bundle: Bundle) -> list[str]:
+    """The files a visitor may fetch; a TorchScript archive is made on request where PyTorch is installed."""
+    names = bundle.files()
+    if TORCHSCRIPT not in names and available(bundle)["torchscript"] is None:
+        names.append(TORCHSCRIPT)
+    return names
+
+
+def _report(bundle: Bundle) -> tuple[ParityReport | None, str | None]:
+    try:
+        return stored_report(bundle), None
+    except (ParityError, BundleError) as error:
+        return None, str(error)
+
+
+def _training(bundle: Bundle) -> dict[str, Any]:
+    """What is recorded of the training; a folder made elsewhere may hold anything here."""
+    path = bundle.folder / TRAINING
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _badge(bundle: Bundle, report: ParityReport | None, problem: str | None, language: Language) -> str:
+    if problem is not None:
+        colour, title = "bad", "about_unverified"
+        text = say(language, "about_damaged_text", problem=translated(problem, language))
+    elif report is None:
+        colour, title = "fair", "about_unverified"
+        text = say(language, "about_unverified_text", command=f"python -m export all {bundle.folder.name}")
+    else:
+        colour, title = "good", "about_verified"
+        names = ", ".join(say(language, f"backend_{backend}") for backend in report.candidates)
+        text = say(language, "about_verified_text", cases=len(report.cases), backends=names)
+    return f'<p class="tt-verdict tt-{colour}"><b>{say(language, title)}</b> {html.escape(text)}</p>'
+
+
+def _sizes(bundle: Bundle, language: Language) -> str:
+    config = bundle.config
+    parameters = sum(math.prod(entry.shape) for entry in bundle.index.tensors.values())
+    layers = (
+        f"{config.n_encoder_layers} + {config.n_decoder_layers}"
+        if config.n_encoder_layers
+        else str(config.n_decoder_layers)
+    )
+    facts = {
+        "parameters": f"{parameters / 1e6:.1f} M" if parameters >= 1e6 else f"{parameters:,}",
+        "layers": layers,
+        "width": str(config.d_model),
+        "heads": str(config.n_heads),
+        "vocabulary": f"{config.vocab_size:,}",
+        "context": str(config.max_length),
+        "architecture": config.architecture,
+    }
+    items = "".join(
+        f"<div><dt>{html.escape(say(language, f'about_{key}'))}</dt><dd>{html.escape(value)}</dd></div>"
+        for key, value in facts.items()
+    )
+    return section(say(language, "about_sizes"), f'<dl class="tt-facts">{items}</dl>')
+
+
+def _results(training: dict[str, Any], language: Language) -> str:
+    results = training.get("results")
+    tests = results.get("test") if isinstance(results, dict) else None
+    rows = []
+    for test, figure in (tests if isinstance(tests, dict) else {}).items():
+        metrics = figure.get("metrics") if isinstance(figure, dict) else None
+        for metric, value in (metrics if isinstance(metrics, dict) else {}).items():
+            if isinstance(value, int | float):
+                rows.append((test, metric, f"{value:.2f}"))
+    if not rows:
+        return ""
+    heads = [say(language, f"about_{key}") for key in ("test", "figure", "value")]
+    return section(say(language, "about_results"), table(heads, map(row, rows)))
+
+
+def _curve(training: dict[str, Any], language: Language) -> str:
+    curve = training.get("curve")
+    points = [
+        (float(entry["step"]), float(entry["loss"]))
+        for entry in (curve if isinstance(curve, list) else [])
+        if isinstance(entry, dict) and _finite(entry.get("step")) and _finite(entry.get("loss"))
+    ]
+    if len(points) < 2:
+        return section(say(language, "about_training"), f"<p>{say(language, 'about_no_training')}</p>")
+    title = say(language, "about_curve", steps=f"{points[-1][0]:,.0f}")
+    return section(say(language, "about_training"), f'<p class="tt-intro">{title}</p>{line_chart(points, title)}')
+
+
+def _parity(report: ParityReport | None, language: Language) -> str:
+    if report is None:
+        return ""
+    heads = [say(language, key) for key in ("column_backend", "about_case", "about_difference", "about_tolerance")]
+    rows = [
+        (say(language, f"backend_{case.candidate}"), case.name, number(case.max_absolute), number(case.tolerance))
+        for case in report.cases
+    ]
+    digest = report.to_dict()["digest"]
+    title = said(language, "about_cases", n=len(rows))
+    body = (
+        f"<details><summary>{title}</summary>{table(heads, map(row, rows))}</details>"
+        f'<p class="tt-hash">{say(language, "about_digest")}: <code>{html.escape(str(digest))}</code></p>'
+    )
+    return section(say(language, "about_parity"), body)
+
+
+def _files(name: str, bundle: Bundle, report: ParityReport | None, language: Language) -> str:
+    rows = []
+    for file in downloads(bundle):
+        path = bundle.folder / file
+        size = _size(path) if path.is_file() else say(language, "about_on_demand")
+        sha = report.files.get(file, "") if report else ""
+        link = f'<a href="{FILES}/{quote(name)}/{quote(file)}" download>{html.escape(file)}</a>'
+        code = f'<code title="{html.escape(sha)}">{html.escape(sha[:16])}</code>'
+        rows.append(f"<tr><td>{link}</td><td>{html.escape(size)}</td><td>{code}</td></tr>")
+    heads = [say(language, "about_file"), say(language, "about_size"), "SHA-256"]
+    return section(say(language, "about_files"), table(heads, rows))
+
+
+def _code(name: str, bundle: Bundle, language: Language, address: str) -> str:
+    chat = bundle.generation.task == "chat"
+    text = "Hello!" if chat else "Guten Morgen!"
+    endpoint = "chat" if chat else "translate"
+    where = f"checkpoints/{name}"
+    python = f'import tiny_transformer as tt; print(tt.load("{where}").generate("{text}").text)'
+    onnx = f'import tiny_transformer as tt; print(tt.load("{where}", backend="onnx").generate("{text}").text)'
+    argument = json.dumps({"message" if chat else "text": text})
+    post = f"curl -s {address}/gradio_api/call/v2/{endpoint} -H 'Content-Type: application/json' -d '{argument}'"
+    http = f"""curl -sN {address}/gradio_api/call/{endpoint}/$({post} | cut -d'"' -f4)"""
+    lines = (("about_python", python), ("about_http", http), ("about_embed", onnx))
+    body = "".join(
+        f'<h4>{said(language, key)}</h4><pre class="tt-code" tabindex="0"><code>{html.escape(code)}</code></pre>'
+        for key, code in lines
+    )
+    return section(say(language, "about_code"), body)
+
+
+def _size(path: Path) -> str:
+    size = path.stat().st_size
+    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{max(1, round(size / 1e3))} KB"
+
+
+def _finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def build_about_tab(desk: Desk, top: Top, tab: gr.Tab, i18n: gr.I18n) -> None:

@@ -10,10 +10,7 @@ import gradio as gr
 from gradio.components import Component
 
 from tiny_transformer.errors import TinyTransformerError
-from tiny_transformer.ui.languages import Language, page_language
-from tiny_transformer.ui.notices import explained
-from tiny_transformer.ui.strings import say
-from tiny_transformer.ui.wishes import Refused
+from tiny_transformer.ui.i18n import Language, Refused, explained, page_language, say
 
 logger = logging.getLogger(__name__)
 

@@ -1,22 +1,112 @@
-"""Look inside: tokens with their probabilities, other ways to go on, attention and positions."""
+"""Tokens as chips: what was read, and what was written with how sure the model was of it."""
 
+import html
 from typing import Any
 
 import gradio as gr
 
-from tiny_transformer.ui.ask import Ask
-from tiny_transformer.ui.desk import Desk
+from tiny_transformer.text_model import TextModel
 from tiny_transformer.ui.handlers import QUIET, language_of, told
-from tiny_transformer.ui.heatmap import SCRIPT as MAP_SCRIPT
-from tiny_transformer.ui.inside import attention_maps, kinds_of, n_layers
-from tiny_transformer.ui.languages import Language
-from tiny_transformer.ui.markup import empty
-from tiny_transformer.ui.pictures import ALL, AVERAGE, attention_pictures, position_picture
-from tiny_transformer.ui.strings import say
-from tiny_transformer.ui.tokens_view import SCRIPT as CHIP_SCRIPT
-from tiny_transformer.ui.tokens_view import read_chips, written_chips
-from tiny_transformer.ui.top import Top
-from tiny_transformer.ui.wishes import Refused
+from tiny_transformer.ui.header import Top
+from tiny_transformer.ui.i18n import Language, Refused, say
+from tiny_transformer.ui.inspection import Look, Maps, Written, attention_maps, kinds_of, n_layers, position_table
+from tiny_transformer.ui.markup import SCRIPT as MAP_SCRIPT
+from tiny_transformer.ui.markup import attention_map, empty, notes, percent, said, section, signed_map, thumbnail
+from tiny_transformer.ui.prompt_box import Ask
+from tiny_transformer.ui.service import Desk
+
+# A chip opens the list of its alternatives; an alternative asks the server to go on from it. The list then closes,
+# so the keyboard is led back to the chip.
+CHIP_SCRIPT = """
+element.addEventListener('click', (event) => {
+  const other = event.target.closest('[data-id]');
+  if (other) {
+    trigger('select', {place: Number(other.dataset.place), id: Number(other.dataset.id)});
+    element.querySelector(`[data-chip="${other.dataset.place}"]`).focus();
+    return;
+  }
+  const chip = event.target.closest('[data-chip]');
+  if (!chip) return;
+  const open = chip.getAttribute('aria-expanded') === 'true';
+  element.querySelectorAll('[data-chip]').forEach((c) => c.setAttribute('aria-expanded', 'false'));
+  element.querySelectorAll('[data-panel]').forEach((p) => { p.hidden = true; });
+  if (open) return;
+  chip.setAttribute('aria-expanded', 'true');
+  const panel = element.querySelector(`[data-panel="${chip.dataset.chip}"]`);
+  if (panel) panel.hidden = false;
+});
+"""
+
+
+def read_chips(look: Look, language: Language) -> str:
+    """How the text was cut."""
+    chips = "".join(f'<li class="tt-chip">{html.escape(token)}</li>' for token in look.read)
+    body = f'<ol class="tt-chips">{chips}</ol>{notes(look.notices, language)}'
+    return section(say(language, "inside_read"), body, said(language, "inside_read_info"))
+
+
+def written_chips(look: Look, language: Language) -> str:
+    """The answer, coloured by doubt; each token with a list of alternatives that stays closed until asked for."""
+    chips = "".join(_chip(place, token, language) for place, token in enumerate(look.written))
+    panels = "".join(_panel(place, token, language) for place, token in enumerate(look.written))
+    ends = said(language, "inside_sure"), said(language, "inside_unsure")
+    legend = f'<p class="tt-legend" aria-hidden="true">{ends[0]}<i></i>{ends[1]}</p>'
+    body = f'{legend}<ol class="tt-chips">{chips}</ol>{panels}'
+    return section(say(language, "inside_written"), body, said(language, "inside_written_info"))
+
+
+def _chip(place: int, token: Written, language: Language) -> str:
+    name = html.escape(token.chosen.text)
+    words = html.escape(
+        say(language, "inside_token", token=token.chosen.text, percent=percent(token.chosen.probability))
+    )
+    return (
+        f'<li><button type="button" class="tt-chip" data-chip="{place}" aria-expanded="false" title="{words}" '
+        f'aria-label="{words}" style="--doubt:{1 - token.chosen.probability:.3f}">{name}</button></li>'
+    )
+
+
+def _panel(place: int, token: Written, language: Language) -> str:
+    rows = "".join(
+        f'<li><button type="button" data-place="{place}" data-id="{choice.id}"'
+        f"{' class=tt-chosen' if choice.id == token.chosen.id else ''}>"
+        f"<span>{html.escape(choice.text)}</span><i style='width:{100 * choice.probability:.1f}%'></i>"
+        f"<b>{percent(choice.probability)}</b></button></li>"
+        for choice in token.alternatives
+    )
+    title = said(language, "alternatives", token=token.chosen.text)
+    return (
+        f'<div class="tt-panel" data-panel="{place}" hidden><h4>{title}</h4>'
+        f'<p class="tt-intro">{said(language, "alternatives_info")}</p><ol>{rows}</ol></div>'
+    )
+
+
+AVERAGE, ALL = "average", "all"  # instead of the number of one head
+
+
+def attention_pictures(maps: Maps, kind: str, layer: int, head: str, language: Language) -> str:
+    """The chosen head large, or every head small."""
+    weights = maps.weights[layer - 1]  # H T S
+    if head == ALL:
+        names = [f"{say(language, 'attention_head')} {n}" for n in range(1, len(weights) + 1)]
+        pictures = "".join(thumbnail(w, name) for w, name in zip(weights, names, strict=True))
+        body = f'<div class="tt-heads">{pictures}</div>'
+    else:
+        chosen = weights.mean(axis=0) if head == AVERAGE else weights[int(head) - 1]
+        body = attention_map(chosen, maps.rows, maps.columns, language)
+    cut = f'<p class="tt-note">{said(language, "shown_cut", n=len(maps.rows))}</p>' if maps.cut else ""
+    return f'<p class="tt-intro">{said(language, f"attention_{kind}_info")}</p>{cut}{body}'
+
+
+def position_picture(model: TextModel, language: Language) -> str:
+    """The positional encoding of the first positions."""
+    table = position_table(model)
+    words = say(language, f"positions_{model.config.positions}")
+    body = ""
+    if table is not None:
+        axes = said(language, "positions_axes")
+        body = f'<div class="tt-scroll">{signed_map(table, words)}</div><p class="tt-words">{axes}</p>'
+    return section(say(language, "positions"), body, said(language, f"positions_{model.config.positions}"))
 
 
 class InsideTab:

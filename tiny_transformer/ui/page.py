@@ -5,14 +5,14 @@ from typing import Any, Self
 import gradio as gr
 
 from tiny_transformer.ui.about_tab import build_about_tab
+from tiny_transformer.ui.api import add_endpoints
 from tiny_transformer.ui.chat_tab import ChatTab
 from tiny_transformer.ui.compare_tab import CompareTab
-from tiny_transformer.ui.desk import Desk
-from tiny_transformer.ui.endpoints import add_endpoints
+from tiny_transformer.ui.header import build_top
+from tiny_transformer.ui.i18n import dictionary
 from tiny_transformer.ui.inside_tab import InsideTab
-from tiny_transformer.ui.settings import Limits
-from tiny_transformer.ui.strings import dictionary
-from tiny_transformer.ui.top import build_top
+from tiny_transformer.ui.page_settings import Limits
+from tiny_transformer.ui.service import Desk
 
 
 class Page(gr.Blocks):

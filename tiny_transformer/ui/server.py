@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tiny_transformer.errors import ConfigError, TinyTransformerError
-from tiny_transformer.ui.settings import Settings, parse_settings
+from tiny_transformer.ui.page_settings import Settings, parse_settings
 
 if TYPE_CHECKING:
     import gradio as gr
 
-    from tiny_transformer.ui.shelf import Shelf
+    from tiny_transformer.ui.models import Shelf
 
 # Read by gradio when it is imported. Nothing about the page or its visitors leaves the machine, and its
 # statistics, kept in memory, would otherwise be those of ten thousand requests.
@@ -44,7 +44,7 @@ def serve(settings: Settings) -> "gr.Blocks":
     """Start the server in the background and return the page, whose `local_url` says where it is."""
     for name, value in _GRADIO.items():
         os.environ.setdefault(name, value)
-    from tiny_transformer.ui.zero_gpu import open_shelf
+    from tiny_transformer.ui.models import open_shelf
 
     shelf = open_shelf(settings)
     page = start(shelf, settings)
@@ -60,10 +60,9 @@ def start(shelf: "Shelf", settings: Settings) -> "gr.Blocks":
     from starlette.middleware import Middleware
 
     from tiny_transformer.ui.browser import START
-    from tiny_transformer.ui.desk import Desk
-    from tiny_transformer.ui.door import Door
     from tiny_transformer.ui.page import build_page, translations
-    from tiny_transformer.ui.routes import failures, routes
+    from tiny_transformer.ui.routes import Door, failures, routes
+    from tiny_transformer.ui.service import Desk
     from tiny_transformer.ui.theme import stylesheet, theme
 
     # The page's own check comes first and is friendlier; Gradio's bound also holds those who go around the page.

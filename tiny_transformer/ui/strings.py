@@ -4,8 +4,6 @@
 is translated here, in the language the browser asked for.
 """
 
-from tiny_transformer.ui.languages import Language
-
 STRINGS: dict[str, tuple[str, str]] = {
     # Page
     "heading": (
@@ -285,14 +283,3 @@ STRINGS: dict[str, tuple[str, str]] = {
         "服务器出了问题，与你的文本无关；详情见服务器日志。",
     ),
 }
-
-
-def say(language: Language, key: str, **values: object) -> str:
-    """A sentence in a language, with its values filled in."""
-    english, chinese = STRINGS[key]
-    return (chinese if language == "zh" else english).format(**values)
-
-
-def dictionary(language: Language) -> dict[str, str]:
-    """All sentences of a language, for the browser."""
-    return {key: pair[1 if language == "zh" else 0] for key, pair in STRINGS.items()}

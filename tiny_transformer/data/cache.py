@@ -1,0 +1,152 @@
+"""Tokenised data on disk: written once, memory-mapped ever after, found by the hash of all that made it."""
+
+import hashlib
+import json
+import logging
+from array import array
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from tiny_transformer import atomic
+from tiny_transformer.data.encoding import Encoded, encode_examples
+from tiny_transformer.data.examples import read_examples, source_files, talk_files
+from tiny_transformer.data.files import cache_folder, content_hash
+from tiny_transformer.tokenizer import Tokenizer
+from tiny_transformer.training.settings import Source
+
+logger = logging.getLogger(__name__)
+
+# Options the ids don't depend on.
+_ELSEWHERE = ("path", "amid", "repeat", "variants", "judged", "licence", "attribution", "url")
+_VERSION = 4  # counts changes of the layout and of how examples become ids
+_FLUSH = 1 << 18  # numbers gathered in memory before they go to the file
+
+
+@dataclass(frozen=True)
+class Column:
+    """Sequences laid end to end: row i is ids[offsets[i]:offsets[i + 1]]."""
+
+    ids: np.ndarray  # uint16 or uint32, memory-mapped
+    offsets: np.ndarray  # int64, one more than rows, memory-mapped
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each row."""
+        return np.diff(self.offsets)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One source in one variant, as ids."""
+
+    source: Column | None  # None for decoder-only data
+    target: Column
+    learn: np.ndarray  # uint8, beside target.ids: 1 where the token is predicted
+    learnt: np.ndarray  # int32 a row: how many of its tokens are predicted
+
+    def __len__(self) -> int:
+        return len(self.learnt)
+
+
+def tokenised(
+    source: Source, root: str, tokenizer: Tokenizer, max_length: int, *, split: str = "train", variant: int = 0
+) -> Part:
+    """The ids of one split of a source; only the first call for the same content does any work."""
+    # Only training is varied: what is evaluated stays as the tokenizer spells it.
+    variant = variant % source.variants if split == "train" else 0
+    folder = cache_folder() / "tokens" / _key(source, root, tokenizer, max_length, split, variant)
+    if not folder.is_dir():
+        dropout = source.bpe_dropout if variant else 0.0
+        examples = read_examples(source, root, split, variant)
+        if split == "train" and not variant:
+            logger.info(
+                "tokenising %s%s", source.name, f" in {source.variants} variants" if source.variants > 1 else ""
+            )
+        with atomic.replacing_folder(folder) as staging:
+            rows = encode_examples(examples, tokenizer, source, max_length, dropout=dropout)
+            _write(staging, rows, tokenizer.vocab_size)
+    return _open(folder)
+
+
+def _key(source: Source, root: str, tokenizer: Tokenizer, max_length: int, split: str, variant: int) -> str:
+    """Hash of everything the ids depend on; where the file lies and how often it is repeated are not among it."""
+    options = {k: v for k, v in source.to_dict().items() if k not in _ELSEWHERE}
+    if split != "train":
+        options |= {"compose": 1, "compose_share": 0, "bpe_dropout": 0.0}
+    values = {
+        "version": _VERSION,
+        "files": [[content_hash(file) for file in unit] for unit in source_files(source, root)],
+        "amid": [[content_hash(file) for file in unit] for unit in talk_files(source, root)],
+        "tokenizer": hashlib.sha256(tokenizer.to_json().encode()).hexdigest(),
+        "options": options,
+        "max_length": max_length,
+        "split": split,
+        "variant": variant,
+    }
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def _write(folder: Path, rows: Iterable[Encoded], vocab_size: int) -> None:
+    """Append row after row, never holding more than a buffer of them."""
+    code = "H" if vocab_size <= 1 << 16 else "I"
+    codes = {"source.ids": code, "source.offsets": "q", "target.ids": code, "target.offsets": "q"}
+    codes |= {"learn": "B", "learnt": "i"}
+    with ExitStack() as stack:
+        files = {n: _Appended(stack.enter_context((folder / f"{n}.bin").open("wb")), c) for n, c in codes.items()}
+        totals = {"source": 0, "target": 0}
+        for name in totals:
+            files[f"{name}.offsets"].add([0])
+        for row in rows:
+            for name, ids in (("source", row.source), ("target", row.target)):
+                totals[name] += len(ids)
+                files[f"{name}.ids"].add(ids)
+                files[f"{name}.offsets"].add([totals[name]])
+            files["learn"].add(row.learn)
+            files["learnt"].add([sum(row.learn)])
+        for file in files.values():
+            file.flush()
+    manifest = {"dtype": "uint16" if code == "H" else "uint32", "source": totals["source"] > 0}
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+
+
+class _Appended:
+    """A file of numbers of one type, written a buffer at a time."""
+
+    def __init__(self, file: BinaryIO, code: str) -> None:
+        self._file = file
+        self._buffer = array(code)
+
+    def add(self, values: Iterable[int]) -> None:
+        self._buffer.extend(values)
+        if len(self._buffer) >= _FLUSH:
+            self.flush()
+
+    def flush(self) -> None:
+        self._file.write(self._buffer.tobytes())
+        del self._buffer[:]
+
+
+def _open(folder: Path) -> Part:
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    target = _column(folder, "target", manifest["dtype"])
+    return Part(
+        source=_column(folder, "source", manifest["dtype"]) if manifest["source"] else None,
+        target=target,
+        learn=_map(folder / "learn.bin", "uint8"),
+        learnt=_map(folder / "learnt.bin", "int32"),
+    )
+
+
+def _column(folder: Path, name: str, dtype: str) -> Column:
+    return Column(_map(folder / f"{name}.ids.bin", dtype), _map(folder / f"{name}.offsets.bin", "int64"))
+
+
+def _map(path: Path, dtype: str) -> np.ndarray:
+    """A plain array over the file's pages; slicing a numpy.memmap itself costs ten times as much."""
+    # An empty file cannot be mapped.
+    return np.asarray(np.memmap(path, dtype=dtype, mode="r")) if path.stat().st_size else np.empty(0, dtype=dtype)

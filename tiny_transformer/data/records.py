@@ -1,0 +1,250 @@
+"""What a model is trained on, before it becomes ids: pairs, dialogues, plain texts."""
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import zip_longest
+from typing import Any
+
+from tiny_transformer.data.files import DataFile
+from tiny_transformer.errors import DataError, InputError
+from tiny_transformer.tokenizer import Message, message_parts
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A sentence and its translation."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Dialogue:
+    """Turns of a user and an assistant."""
+
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True)
+class Text:
+    """A document without roles."""
+
+    text: str
+
+
+Example = Pair | Dialogue | Text
+
+
+def turns(contents: Sequence[str], *, first: str = "user") -> Dialogue:
+    """A dialogue of bare turns by two speakers in alternation."""
+    second = "assistant" if first == "user" else "user"
+    return Dialogue(tuple(Message(role=(first, second)[i % 2], content=content) for i, content in enumerate(contents)))
+
+
+def texts_of(example: Example) -> list[str]:
+    """Every text in an example, in order: what a tokenizer learns from and encodes."""
+    if isinstance(example, Pair):
+        return [example.source, example.target]
+    if isinstance(example, Dialogue):
+        return [message["content"] for message in example.messages]
+    return [example.text]
+
+
+logger = logging.getLogger(__name__)
+
+MAX_MALFORMED_SHARE = 0.01
+_SHOWN = 3
+
+
+@dataclass
+class Faults:
+    """Malformed lines of one source: how many, and the first few."""
+
+    lines: int = 0
+    malformed: int = 0
+    first: list[str] = field(default_factory=list)
+
+    def add(self, file: DataFile, line: int, reason: str) -> None:
+        """Count one."""
+        self.malformed += 1
+        if len(self.first) < _SHOWN:
+            self.first.append(f"{file.name}:{line}: {reason}")
+
+    def settle(self, what: str, *, again: bool = False) -> None:
+        """At the end of a source: a few malformed lines are said, once and not `again`, many are an error."""
+        if not self.malformed:
+            return
+        message = f"{self.malformed:,} of {self.lines:,} lines of {what} are malformed ({'; '.join(self.first)})"
+        if self.malformed > MAX_MALFORMED_SHARE * self.lines:
+            raise DataError(f"{message}; more than {MAX_MALFORMED_SHARE:.0%} is too many, correct the file.")
+        if not again:
+            _say_once(f"{message}; they are left out.")
+
+
+@cache
+def _say_once(sentence: str) -> None:
+    """A source is read more than once: for its vocabulary, for its examples, for those held out."""
+    logger.warning(sentence)
+
+
+class MalformedError(ValueError):
+    """One line is not a record; the text says why."""
+
+
+def read_all(units: Iterable[tuple[DataFile, ...]], kind: str, name: str, *, again: bool = False) -> Iterator[Any]:
+    """The records of all files of a source; what is malformed in them is said at the end."""
+    faults = Faults()
+    for unit in units:
+        yield from read_records(unit, kind, faults)
+    faults.settle(name, again=again)
+
+
+def read_records(unit: tuple[DataFile, ...], kind: str, faults: Faults) -> Iterator[Any]:
+    """The records of one file, or of two parallel ones; malformed lines go to `faults`."""
+    if len(unit) == 2:
+        if kind != "pairs":
+            raise DataError(
+                f"{unit[0].name} and {unit[1].name} are parallel files, but the format is {kind}, not pairs."
+            )
+        yield from _parallel(unit[0], unit[1], faults)
+        return
+    (file,) = unit
+    if kind == "text":
+        yield from _paragraphs(file, faults)
+        return
+    parse = _parser(kind, file)
+    for number, line in _lines(file, faults):
+        if line is None or not line.strip():
+            continue
+        try:
+            yield parse(line)
+        except MalformedError as error:
+            faults.add(file, number, str(error))
+
+
+def _lines(file: DataFile, faults: Faults) -> Iterator[tuple[int, str | None]]:
+    """Numbered lines; None where the bytes are not UTF-8."""
+    try:
+        with file.path.open("rb") as stream:
+            for number, raw in enumerate(stream, start=1):
+                faults.lines += 1
+                try:
+                    yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+                except UnicodeDecodeError:
+                    faults.add(file, number, "not UTF-8")
+                    yield number, None
+    except OSError as error:
+        raise DataError(f"{file.name} cannot be read ({error.strerror}); check the path.") from None
+
+
+def _parallel(source: DataFile, target: DataFile, faults: Faults) -> Iterator[tuple[str, str]]:
+    target_faults = Faults()  # its lines are the source's lines: they are counted once
+    pairs = zip_longest(_lines(source, faults), _lines(target, target_faults), fillvalue=(-1, None))
+    for (number, a), (other, b) in pairs:
+        if number != other:
+            raise DataError(f"{source.name} and {target.name} have different numbers of lines; they are not parallel.")
+        if a is None or b is None or not (a.strip() or b.strip()):
+            continue
+        if not (a.strip() and b.strip()):
+            faults.add(source if not a.strip() else target, number, "one side is empty")
+            continue
+        yield a.strip(), b.strip()
+    faults.malformed += target_faults.malformed
+    faults.first += target_faults.first
+
+
+def _paragraphs(file: DataFile, faults: Faults) -> Iterator[str]:
+    """Plain text: a blank line ends a document."""
+    document: list[str] = []
+    for _, line in _lines(file, faults):
+        if line is not None and line.strip():
+            document.append(line)
+        elif document:
+            yield "\n".join(document)
+            document = []
+    if document:
+        yield "\n".join(document)
+
+
+def _parser(kind: str, file: DataFile) -> Callable[[str], Any]:
+    if kind == "pairs":
+        return _pair_object if file.path.suffix == ".jsonl" else _pair_columns
+    if kind == "questions":
+        parse = _parser("pairs", file)
+        return lambda line: parse(line)[1]
+    return {"dialogues": _dialogue, "intents": _intent, "stories": _story}[kind]
+
+
+def _pair_columns(line: str) -> tuple[str, str]:
+    columns = [column.strip() for column in line.split("\t")]  # a third column (attribution) is not ours to read
+    if len(columns) < 2 or not columns[0] or not columns[1]:
+        raise MalformedError("not two texts with a TAB between them")
+    return columns[0], columns[1]
+
+
+def _object(line: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        raise MalformedError("not JSON") from None
+    if not isinstance(value, dict):
+        raise MalformedError("not a JSON object")
+    return value
+
+
+def _text(values: dict[str, Any], key: str) -> str:
+    text = values.get(key)
+    if not isinstance(text, str) or not text.strip():
+        raise MalformedError(f"no text under {key!r}")
+    return _clean(text)
+
+
+def on_one_line(text: str) -> str:
+    """A text without breaks and doubled spaces, for a file of lines."""
+    return " ".join(text.split())
+
+
+def _clean(text: str) -> str:
+    # JSON can spell half a character (a lone surrogate), which has no bytes.
+    return text.encode("utf-8", errors="replace").decode("utf-8").strip()
+
+
+def _pair_object(line: str) -> tuple[str, str]:
+    values = _object(line)
+    return _text(values, "source"), _text(values, "target")
+
+
+def _texts(values: Any, key: str) -> list[str]:
+    if not isinstance(values, list) or not values or not all(isinstance(v, str) and v.strip() for v in values):
+        raise MalformedError(f"{key!r} is not a list of texts")
+    return [_clean(value) for value in values]
+
+
+def _dialogue(line: str) -> list[str] | list[tuple[str, str]]:
+    """Bare turns as texts, or messages as (role, text)."""
+    values = _object(line)
+    if "messages" not in values:
+        return _texts(values.get("turns"), "turns")
+    messages = values["messages"]
+    if not isinstance(messages, list) or not messages:
+        raise MalformedError("'messages' is not a list of messages")
+    try:
+        parts = [message_parts(message) for message in messages]
+    except InputError as error:
+        raise MalformedError(str(error).rstrip(".")) from None
+    return [(role, _clean(content)) for role, content in parts]
+
+
+def _intent(line: str) -> tuple[list[str], str]:
+    values = _object(line)
+    return _texts(values.get("questions"), "questions"), _text(values, "answer")
+
+
+def _story(line: str) -> tuple[str, str]:
+    """Story and title; the title may be missing."""
+    values = _object(line)
+    title = values.get("title")
+    return _text(values, "story"), _clean(title) if isinstance(title, str) else ""

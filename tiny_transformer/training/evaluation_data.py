@@ -1,0 +1,109 @@
+"""Questions with an answer to be judged by: of a recipe's splits, or of any file."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tiny_transformer.bundle import TRAINING, Bundle
+from tiny_transformer.data.examples import held_out, read_examples
+from tiny_transformer.data.files import DataFile
+from tiny_transformer.data.records import Dialogue, Example, Pair, read_all
+from tiny_transformer.errors import DataError
+from tiny_transformer.evaluation import Question, question_from_record
+from tiny_transformer.training.recipe import Recipe, told_recipe
+from tiny_transformer.training.settings import Source
+
+
+@dataclass(frozen=True)
+class QuestionSet:
+    """The questions of one source."""
+
+    name: str
+    questions: tuple[Question, ...]
+
+
+def questions_of(source: Source, root: str, split: str) -> list[Question]:
+    """What a split asks: translations, or replies with one right answer (intents)."""
+    return [question for example in held_out(source, root, split) if (question := _question(source, example))]
+
+
+def question_sets(recipe: Recipe, root: str, split: str) -> list[QuestionSet]:
+    """One set of questions a source; sources without questions are left out."""
+    found = [QuestionSet(source.name, tuple(questions_of(source, root, split))) for source in recipe.of_split(split)]
+    return [group for group in found if group.questions]
+
+
+def sampled(groups: Sequence[QuestionSet], count: int) -> list[QuestionSet]:
+    """About `count` questions in all, equally many of each set, the same ones every time."""
+    each = max(1, count // max(1, len(groups)))
+    return [QuestionSet(group.name, _spread(group.questions, each)) for group in groups]
+
+
+def card_questions(bundle: Bundle, root: str) -> tuple[Recipe, list[QuestionSet]]:
+    """The recipe a folder was trained by, and all that it was judged by in the end: the figures of its card."""
+    try:
+        recipe = told_recipe(json.loads((bundle.folder / TRAINING).read_text(encoding="utf-8"))["recipe"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise DataError(
+            f"{bundle.folder} has no {TRAINING} that names its test data; name a file of examples."
+        ) from None
+    return recipe, question_sets(recipe, root, "test")
+
+
+def read_questions(files: Sequence[Path]) -> list[Question]:
+    """The questions of a file (pairs, intents, or lines of `evaluation.jsonl`) or of two parallel files."""
+    if len(files) == 2:
+        unit = tuple(DataFile(str(file), file) for file in files)
+        return [Question(a, b) for a, b in read_all([unit], "pairs", unit[0].name)]
+    if len(files) != 1:
+        raise DataError(f"{len(files)} files were given; name one file, or two parallel ones.")
+    (file,) = files
+    kind = _kind(file)
+    if kind == "evaluation":
+        return _evaluation_lines(file)
+    source = Source(name=str(file), path=str(file), format=kind, split="test")
+    return [question for example in read_examples(source, "", "test") if (question := _question(source, example))]
+
+
+def _question(source: Source, example: Example) -> Question | None:
+    if isinstance(example, Pair):
+        return Question(example.source, example.target)
+    # A free dialogue or a story has no single right answer: it counts in the loss alone.
+    if isinstance(example, Dialogue) and source.format == "intents":
+        return Question(example.messages[:-1], example.messages[-1]["content"])
+    return None
+
+
+def _spread(questions: tuple[Question, ...], count: int) -> tuple[Question, ...]:
+    if len(questions) <= count:
+        return questions
+    return tuple(questions[int(i)] for i in np.linspace(0, len(questions) - 1, count))
+
+
+def _kind(file: Path) -> str:
+    """What a file holds, by its ending and its first line."""
+    if file.suffix != ".jsonl":
+        return "pairs"
+    try:
+        with file.open(encoding="utf-8") as stream:
+            first = json.loads(next((line for line in stream if line.strip()), "{}"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file} cannot be read as JSON lines ({error}); check the file.") from None
+    if not isinstance(first, dict):
+        raise DataError(f"{file} does not hold JSON objects; check the file.")
+    return "intents" if "questions" in first else "evaluation"
+
+
+def _evaluation_lines(file: Path) -> list[Question]:
+    lines = file.read_text(encoding="utf-8").splitlines()
+    found: list[Question] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            raise DataError(f"{file}:{number} is not JSON; correct it.") from None
+        found.append(question_from_record(record, f"{file}:{number}"))
+    return found

@@ -1,0 +1,100 @@
+"""The judge of a model in training: loss on dev, and the task's metric by greedy or beam generation."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from tiny_transformer.backends.cuda_graphs import eager_on
+from tiny_transformer.backends.eager import EagerBackend
+from tiny_transformer.config import ModelConfig
+from tiny_transformer.data.batches import Rows, plan_epoch
+from tiny_transformer.data.cache import tokenised
+from tiny_transformer.evaluation import Evaluation, Question, perplexity, reply_metrics, translation_metrics
+from tiny_transformer.generation import GenerationOptions, generate_ids
+from tiny_transformer.model.transformer import Transformer
+from tiny_transformer.tokenizer import Tokenizer
+from tiny_transformer.training.evaluation_data import question_sets, sampled
+from tiny_transformer.training.feed import batches, device_rows
+from tiny_transformer.training.objective import Objective
+from tiny_transformer.training.recipe import Recipe
+
+logger = logging.getLogger(__name__)
+
+_LOSS_TOKENS = 16_384  # positions of a batch when only the loss is wanted
+
+
+@dataclass
+class Judge:
+    """Measures a model; the model comes back in the mode it was in."""
+
+    recipe: Recipe
+    root: str
+    tokenizer: Tokenizer
+    config: ModelConfig
+    device: torch.device
+
+    def __post_init__(self) -> None:
+        sources = self.recipe.of_split("dev")
+        parts = [tokenised(s, self.root, self.tokenizer, self.config.max_length, split="dev") for s in sources]
+        self._dev = Rows.of(sources, parts, self.tokenizer) if any(len(part) for part in parts) else None
+        self.dev = question_sets(self.recipe, self.root, "dev")
+        if self._dev is None:
+            logger.warning("no example is left for dev: nothing is judged, and the last weights are taken")
+
+    def quick(self, model: Transformer) -> dict[str, float]:
+        """Loss on dev, and the metric on a sample of it, greedily."""
+        metrics = self.loss(model)
+        settings = self.recipe.evaluation
+        options = GenerationOptions(max_new_tokens=min(settings.max_new_tokens, self.config.max_length), logprobs=False)
+        found = [self.answer(model, group.questions, options) for group in sampled(self.dev, settings.max_examples)]
+        for name in found[0].metrics if found else ():
+            metrics[name] = float(np.mean([evaluation.metrics[name] for evaluation in found]))
+        return metrics
+
+    # Evaluation runs the layers with other arguments than training: compiling them for it would never pay.
+    @torch.compiler.set_stance("force_eager")
+    @torch.no_grad()
+    def loss(self, model: Transformer) -> dict[str, float]:
+        """Mean negative log-likelihood a token of dev, and its perplexity."""
+        if self._dev is None:
+            return {}
+        training = model.training
+        objective = Objective(model.eval(), 0.0, autocast=False)
+        numbers = np.arange(sum(len(part) for part in self._dev.parts))
+        plan = plan_epoch(numbers, self._dev.sizes, _LOSS_TOKENS, np.random.default_rng(0), self.config.max_length)
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        rows = device_rows(self._dev, plan.order, self.device)
+        for batch in batches(rows, plan.batches, self.tokenizer.pad_id, self.device):
+            total += objective(*batch.tensors)
+        model.train(training)
+        mean = float(total) / sum(batch.learnt for batch in plan.batches)
+        return {"loss": mean, "perplexity": perplexity(mean)}
+
+    @torch.compiler.set_stance("force_eager")
+    def answer(self, model: Transformer, questions: Sequence[Question], options: GenerationOptions) -> Evaluation:
+        """Generate an answer to each question and measure."""
+        training = model.training
+        backend = eager_on(model, self.config, self.device)
+        texts = self._generate(backend, [self._prompt(question) for question in questions], options)
+        model.train(training)
+        answers = [question.answer for question in questions]
+        if self.config.is_encoder_decoder:
+            return translation_metrics(texts, answers, self.recipe.evaluation.tokenize)
+        return reply_metrics(texts, answers)
+
+    def _prompt(self, question: Question) -> list[int]:
+        """Ids that the encoder reads, or that the decoder goes on from; cut to the context."""
+        if isinstance(question.prompt, str):
+            return [*self.tokenizer.encode(question.prompt)[: self.config.max_length - 1], self.tokenizer.eos_id]
+        return self.tokenizer.encode_chat(question.prompt)[-self.config.max_length + 1 :]
+
+    def _generate(self, backend: EagerBackend, prompts: list[list[int]], options: GenerationOptions) -> list[str]:
+        sources = prompts if self.config.is_encoder_decoder else None
+        prefixes = [[self.tokenizer.bos_id]] * len(prompts) if sources else prompts
+        found = generate_ids(
+            backend, prefixes, sources, options, eos_id=self.tokenizer.eos_id, pad_id=self.tokenizer.pad_id
+        )
+        return [self.tokenizer.decode(generated.ids) for generated in found]

@@ -1,0 +1,119 @@
+"""For programs: /chat, /translate and /compare, with the types and words that clients and MCP tools show."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import gradio as gr
+from gradio.events import api
+
+from tiny_transformer.ui.comparison import Race
+from tiny_transformer.ui.handlers import QUEUE, language_of, told
+from tiny_transformer.ui.i18n import Language, Refused, translated
+from tiny_transformer.ui.service import Desk, check_history, dialogue
+
+
+def add_endpoints(desk: Desk) -> None:
+    """Register the endpoints on the page being built."""
+
+    def chat(
+        request: gr.Request,
+        message: str,
+        history: list[dict] | None = None,
+        backend: str = "auto",
+        max_new_tokens: int | None = None,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        repetition_penalty: float | None = None,
+        num_beams: int = 1,
+        seed: int | None = None,
+    ) -> Iterator[str]:
+        """Answer a message with the chat model, streaming the text so far; the last value is the whole answer.
+
+        Args:
+            message: What the user says.
+            history: Earlier turns, each {"role": "user" or "assistant", "content": text}.
+            backend: auto, eager, torchscript, onnx or onnx-int8.
+            max_new_tokens: The longest answer, in tokens.
+            temperature: 0 takes the likeliest token each time; above 0 tokens are drawn.
+            top_k: Draw among the k likeliest tokens; 0 means all.
+            top_p: Draw among the likeliest tokens that together reach this probability.
+            repetition_penalty: Above 1 weakens tokens that the text has already.
+            num_beams: Beam search with this many candidates.
+            seed: The same seed draws the same text.
+        """
+        controls = {
+            "max_new_tokens": max_new_tokens,
+            "temperature": temperature,
+            "top_k": top_k,
+            "top_p": top_p,
+            "repetition_penalty": repetition_penalty,
+            "num_beams": num_beams,
+            "seed": seed,
+        }
+        turns = dialogue(check_history(history, desk.limits), desk.text(message))
+        with closing(desk.answers(desk.shelf.first("chat"), backend, turns, controls)) as answers:
+            for answer in answers:
+                yield answer.text
+
+    def translate(request: gr.Request, text: str, backend: str = "auto", num_beams: int = 1) -> Iterator[str]:
+        """Translate a text with the translation model, streaming the text so far; the last value is the whole.
+
+        Args:
+            text: German or Chinese text.
+            backend: auto, eager, torchscript, onnx or onnx-int8.
+            num_beams: Beam search with this many candidates; 1 is greedy.
+        """
+        turns = dialogue([], desk.text(text))
+        name = desk.shelf.first("translate")
+        with closing(desk.answers(name, backend, turns, {"num_beams": num_beams})) as answers:
+            for answer in answers:
+                yield answer.text
+
+    def compare(request: gr.Request, text: str, model: str = "") -> dict:
+        """Run one text on every available backend and say how far their numbers are apart.
+
+        Args:
+            text: What all backends read.
+            model: Which of the page's models; the first if empty.
+        """
+        if not isinstance(model, str):
+            raise Refused("refused_type", kind=type(model).__name__)
+        *_, last = desk.race(model or desk.shelf.default, text)
+        return race_values(last, language_of(request))
+
+    for function in (chat, translate, compare):
+        api(
+            told(function),
+            api_name=function.__name__,
+            concurrency_id=QUEUE,
+            concurrency_limit=desk.limits.running,
+        )
+
+
+def race_values(race: Race, language: Language = "en") -> dict[str, Any]:
+    """A finished race as plain values."""
+    judgements = {judgement.backend: judgement for judgement in race.judgements}
+    rows = []
+    for lane in race.lanes:
+        row: dict[str, Any] = {
+            "backend": lane.backend,
+            "text": lane.text,
+            "tokens": len(lane.ids),
+            "tokens_per_second": round(lane.tokens_per_second, 1),
+            "first_token_seconds": lane.first_seconds,
+            "memory_bytes": lane.memory,
+            "problem": lane.problem and translated(lane.problem, language),
+        }
+        judgement = judgements.get(lane.backend)
+        if judgement is not None:
+            row |= {
+                "text_equal": judgement.first_difference is None,
+                "first_difference": judgement.first_difference,
+                "max_logit_difference": judgement.max_difference,
+                "tolerance": judgement.tolerance,
+                "passed": judgement.passed,
+            }
+        rows.append(row)
+    return {"verdict": race.verdict, "reference": race.reference, "backends": rows}

@@ -1,0 +1,177 @@
+"""One prompt through every backend at once, then the project's own judgement of how far they are apart."""
+
+import time
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tiny_transformer.backends.base import Batch
+from tiny_transformer.errors import TinyTransformerError
+from tiny_transformer.generation.prompt import Prompt, prompt_for
+from tiny_transformer.generation.text import TextStream
+from tiny_transformer.parity import Tolerance, verify
+from tiny_transformer.parity.cases import TensorCase
+from tiny_transformer.parity.verification import CLOSE, JUDGED_BY_TASK, TOLERANCES
+from tiny_transformer.text_model import TextModel
+from tiny_transformer.tokenizer import Message
+from tiny_transformer.ui.models import Shelf
+from tiny_transformer.ui.streaming import SECONDS_BETWEEN, token_stream
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One backend's run so far."""
+
+    backend: str
+    state: str = "waiting"  # then loading, running, done; or failed
+    text: str = ""
+    ids: tuple[int, ...] = ()
+    seconds: float = 0.0  # spent in this backend alone
+    first_seconds: float | None = None
+    finish_reason: str | None = None
+    memory: int | None = None
+    problem: str | None = None
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Speed after the first token."""
+        if len(self.ids) > 1 and self.first_seconds is not None and self.seconds > self.first_seconds:
+            return (len(self.ids) - 1) / (self.seconds - self.first_seconds)
+        return 0.0
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """How one backend compares with the reference on this prompt."""
+
+    backend: str
+    first_difference: int | None  # the token, counted from 1; None where the texts are equal
+    max_difference: float
+    tolerance: float
+    passed: bool | None  # None: rounded weights are judged by their task, not by logits
+
+
+@dataclass(frozen=True)
+class Race:
+    """All lanes, and once all are done the judgements; the reference has none."""
+
+    lanes: tuple[Lane, ...]
+    reference: str
+    judgements: tuple[Judgement, ...] = ()
+    finished: bool = False
+    notices: tuple[str, ...] = ()
+
+    def lane(self, backend: str) -> Lane:
+        """The lane of a backend."""
+        return next(lane for lane in self.lanes if lane.backend == backend)
+
+    @property
+    def verdict(self) -> str:
+        """alone, differ, tie or equal."""
+        judged = [judgement for judgement in self.judgements if judgement.passed is not None]
+        if not judged:
+            return "alone"
+        if not all(judgement.passed for judgement in judged):
+            return "differ"
+        return "equal" if all(judgement.first_difference is None for judgement in judged) else "tie"
+
+
+def race(
+    shelf: Shelf, name: str, content: str | Sequence[Message], options: dict[str, Any], seconds: float
+) -> Generator[Race]:
+    """States of the race: every backend that can run this model, the reference first."""
+    names = [backend for backend, reason in shelf.backends(name).items() if reason is None]
+    if not names:
+        shelf.chosen(name)  # says why
+    prompt = prompt_for(shelf.bundle(name), content, max_new_tokens=options["max_new_tokens"])
+    state = Race(tuple(Lane(backend) for backend in names), names[0], notices=prompt.notices)
+    models: dict[str, TextModel] = {}
+    for backend in names:
+        state = _changed(state, replace(state.lane(backend), state="loading"))
+        yield state
+        try:
+            loaded = shelf.load(name, backend)
+        except TinyTransformerError as error:
+            state = _changed(state, replace(state.lane(backend), state="failed", problem=str(error)))
+            continue
+        models[backend] = loaded.model
+        state = _changed(state, replace(state.lane(backend), state="running", memory=loaded.memory))
+    if not models:
+        yield replace(state, finished=True)
+        return
+    state = replace(state, reference=next(iter(models)))
+    for reached in _run(state, models, content, options, seconds):
+        state = reached
+        yield state
+    yield replace(state, judgements=tuple(_judged(state, models, prompt)), finished=True)
+
+
+def _run(
+    state: Race, models: dict[str, TextModel], content: str | Sequence[Message], options: dict[str, Any], seconds: float
+) -> Generator[Race]:
+    """Always the lane that has used least time goes next: a fair race on however few cores there are."""
+    with ExitStack() as stack:
+        streams = {
+            backend: stack.enter_context(token_stream(model, content, options)) for backend, model in models.items()
+        }
+        shown, deadline = time.monotonic(), time.monotonic() + seconds
+        while streams:
+            backend = min(streams, key=lambda b: state.lane(b).seconds)
+            lane = _stepped(state.lane(backend), streams[backend])
+            if lane.state == "running" and time.monotonic() > deadline:
+                lane = replace(lane, state="done", finish_reason="time")
+            if lane.state == "done":
+                del streams[backend]
+            state = _changed(state, lane)
+            if time.monotonic() - shown >= SECONDS_BETWEEN:
+                yield state
+                shown = time.monotonic()
+    yield state
+
+
+def _stepped(lane: Lane, stream: TextStream) -> Lane:
+    start = time.perf_counter()
+    event = next(stream)
+    seconds = lane.seconds + time.perf_counter() - start
+    return replace(
+        lane,
+        text=lane.text + event.text,
+        ids=(*lane.ids, event.token.id),
+        seconds=seconds,
+        first_seconds=seconds if lane.first_seconds is None else lane.first_seconds,
+        finish_reason=event.token.finish_reason,
+        state="running" if event.token.finish_reason is None else "done",
+    )
+
+
+def _judged(state: Race, models: dict[str, TextModel], prompt: Prompt) -> Generator[Judgement]:
+    """Every logit of the reference's own text, by the comparison that the whole project uses."""
+    reference = state.lane(state.reference)
+    limit = models[state.reference].config.max_length
+    target = Batch.of([[*prompt.prefix, *reference.ids][:limit]])
+    source = None if prompt.source is None else Batch.of([prompt.source])
+    case = TensorCase("full", "this prompt", target, source)
+    for backend, model in models.items():
+        if backend == state.reference:
+            continue
+        tolerance = _tolerance(state.reference, backend)
+        report = verify(models[state.reference].backend, model.backend, [case], tolerance)
+        passed = None if {backend, state.reference} & set(JUDGED_BY_TASK) else not report.failures
+        largest = max(result.max_absolute for result in report.cases)
+        found = _first_difference(reference.ids, state.lane(backend).ids)
+        yield Judgement(backend, found, largest, tolerance.absolute, passed)
+
+
+def _tolerance(reference: str, backend: str) -> Tolerance:
+    return TOLERANCES.get(backend, CLOSE) if reference == "eager" else CLOSE
+
+
+def _first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
+    if tuple(a) == tuple(b):
+        return None
+    return next((n for n, (x, y) in enumerate(zip(a, b, strict=False), 1) if x != y), min(len(a), len(b)) + 1)
+
+
+def _changed(state: Race, lane: Lane) -> Race:
+    return replace(state, lanes=tuple(lane if old.backend == lane.backend else old for old in state.lanes))

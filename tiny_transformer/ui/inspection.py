@@ -1,0 +1,163 @@
+"""A text token by token: how it was cut, how likely each choice was, what else there was, where it looked.
+
+Shapes: L layers, H heads, T target, S source, V vocabulary.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tiny_transformer.backends.base import Batch
+from tiny_transformer.generation.prompt import Prompt, prompt_for
+from tiny_transformer.generation.sampling import likeliest
+from tiny_transformer.text_model import TextModel
+from tiny_transformer.tokenizer import Message, Tokenizer
+from tiny_transformer.ui.streaming import token_stream
+
+MAX_WRITTEN = 48  # tokens; a map of more has cells too small to see
+MAX_SHOWN = 64
+N_ALTERNATIVES = 8
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One token that was, or could have been, chosen."""
+
+    id: int
+    text: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Written:
+    """One token of the answer, and the likeliest tokens at its place (it may be among them)."""
+
+    chosen: Choice
+    alternatives: tuple[Choice, ...]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the model read and wrote."""
+
+    read: tuple[str, ...]  # the source, or the dialogue of a decoder-only model
+    written: tuple[Written, ...]
+    notices: tuple[str, ...] = ()
+
+    @property
+    def ids(self) -> list[int]:
+        """The answer, its end token included where there is one."""
+        return [token.chosen.id for token in self.written]
+
+
+@dataclass(frozen=True)
+class Maps:
+    """One kind of attention: weights of every layer and head, and the names of rows and columns."""
+
+    weights: np.ndarray  # L H T S (or T T, S S)
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    cut: bool  # whether more tokens were read than are shown
+
+
+def look(model: TextModel, content: str | Sequence[Message], start: Sequence[int] = ()) -> Look:
+    """Write greedily on from `start`; then one pass over the whole gives every token's probability."""
+    prompt = _prompt(model, content)
+    ids = list(start)
+    if not ids or ids[-1] != model.bundle.generation.eos_id:
+        ids += _continued(model, content, ids)
+    probabilities = _probabilities(model, prompt, ids)  # T V
+    written = tuple(_written(model.tokenizer, i, row) for i, row in zip(ids, probabilities, strict=True))
+    read = prompt.prefix if prompt.source is None else prompt.source
+    return Look(visible_tokens(model.tokenizer, read), written, prompt.notices)
+
+
+def attention_maps(model: TextModel, content: str | Sequence[Message], ids: Sequence[int], kind: str) -> Maps:
+    """The weights of one pass over text and answer; `kind` is encoder, decoder or cross."""
+    prompt = _prompt(model, content)
+    target = [*prompt.prefix, *ids][: model.config.max_length]
+    source = None if prompt.source is None else Batch.of([prompt.source])
+    arrays = model.backend.attention(Batch.of([target]), source)
+    weights = {"encoder": arrays.encoder, "decoder": arrays.decoder, "cross": arrays.cross}[kind]
+    assert weights is not None, f"a model without an encoder has no {kind} attention"
+    names = visible_tokens(model.tokenizer, target)
+    sources = visible_tokens(model.tokenizer, prompt.source or ())
+    if kind == "cross":
+        # A row reads one token and writes the next; an alignment is about what is written.
+        names = names[1:]
+        weights = weights[:, :, :, :-1]
+    rows, columns = {"encoder": (sources, sources), "decoder": (names, names), "cross": (names, sources)}[kind]
+    shown = weights[:, 0, :, :MAX_SHOWN, :MAX_SHOWN]  # L H T S
+    cut = max(len(rows), len(columns)) > MAX_SHOWN
+    return Maps(shown, rows[:MAX_SHOWN], columns[:MAX_SHOWN], cut)
+
+
+def kinds_of(model: TextModel) -> tuple[str, ...]:
+    """The kinds of attention a model has, the most telling first."""
+    return ("cross", "encoder", "decoder") if model.config.is_encoder_decoder else ("decoder",)
+
+
+def n_layers(model: TextModel, kind: str) -> int:
+    """Layers of one kind of attention."""
+    return model.config.n_encoder_layers if kind == "encoder" else model.config.n_decoder_layers
+
+
+def position_table(model: TextModel, length: int = MAX_SHOWN) -> np.ndarray | None:
+    """The positional encoding, rows of positions scaled into -1 … 1; None where there is none."""
+    config = model.config
+    length = min(length, config.max_length)
+    if config.positions == "none":
+        return None
+    if config.positions == "learned":
+        table = model.bundle.weights()["embedding.positions"][:length].astype(np.float64)
+        return table / np.abs(table).max()
+    width = config.d_model if config.positions == "sinusoidal" else config.d_head
+    angles = np.arange(length)[:, None] * 10_000.0 ** (-np.arange(0, width, 2) / width)
+    if config.positions == "rotary":
+        return np.cos(angles)
+    return np.stack((np.sin(angles), np.cos(angles)), axis=-1).reshape(length, -1)
+
+
+def visible_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, ...]:
+    """Tokens as a reader can tell them apart: spaces marked, special ones named, half characters as bytes."""
+    special = {i: f"⟨{role}⟩" for role, i in tokenizer.roles.items()}
+    special |= {tokenizer.pad_id: "⟨pad⟩", tokenizer.bos_id: "⟨start⟩", tokenizer.eos_id: "⟨end⟩"}
+    return tuple(special.get(i) or _visible(tokenizer.token_bytes(i)) for i in ids)
+
+
+def _visible(token: bytes) -> str:
+    try:
+        text = token.decode("utf-8").translate({0x20: "␣", 0x0A: "⏎", 0x09: "⇥"})
+    except UnicodeDecodeError:
+        text = ""
+    return text if text.isprintable() and text else token.hex(" ").upper()
+
+
+def _prompt(model: TextModel, content: str | Sequence[Message]) -> Prompt:
+    return prompt_for(model.bundle, content, max_new_tokens=MAX_WRITTEN)
+
+
+def _continued(model: TextModel, content: str | Sequence[Message], start: Sequence[int]) -> list[int]:
+    room = MAX_WRITTEN - len(start)
+    if room < 1:
+        return []
+    stream = token_stream(model, content, {"prefix": list(start), "max_new_tokens": room})
+    with stream:
+        return [event.token.id for event in stream]
+
+
+def _probabilities(model: TextModel, prompt: Prompt, ids: Sequence[int]) -> np.ndarray:
+    """The model's own distribution at the place of every id, T V."""
+    target = [*prompt.prefix, *ids][:-1]
+    source = None if prompt.source is None else Batch.of([prompt.source])
+    logits = model.backend.logits(Batch.of([target]), source)[0, len(prompt.prefix) - 1 :].astype(np.float64)  # T V
+    exponents = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return exponents / exponents.sum(axis=-1, keepdims=True)
+
+
+def _written(tokenizer: Tokenizer, chosen: int, row: np.ndarray) -> Written:
+    best = [int(i) for i in likeliest(row, N_ALTERNATIVES)]
+    names = visible_tokens(tokenizer, [chosen, *best])
+    choices = [Choice(i, name, float(row[i])) for i, name in zip([chosen, *best], names, strict=True)]
+    return Written(choices[0], tuple(choices[1:]))

@@ -1,0 +1,219 @@
+"""The models the page offers: opened once for all visitors, on whichever backends are asked for."""
+
+import os
+import threading
+import time
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tiny_transformer.backends import available, choose
+from tiny_transformer.bundle import Bundle
+from tiny_transformer.errors import BackendError, InputError, TinyTransformerError
+from tiny_transformer.text_model import TextModel, load, resolve
+from tiny_transformer.tokenizer import Message
+from tiny_transformer.ui.page_settings import Settings
+from tiny_transformer.ui.streaming import Answer, stream_answer
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One model folder: open, or with the sentence that says why it is not."""
+
+    name: str
+    folder: str
+    bundle: Bundle | None
+    problem: str | None = None
+
+    @property
+    def task(self) -> str:
+        """What the model is for; a folder that does not open is guessed by its name."""
+        if self.bundle is None:
+            return "translate" if "translate" in self.name else "chat"
+        return self.bundle.generation.task
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model on a backend, and what loading it took."""
+
+    model: TextModel
+    seconds: float
+    memory: int | None  # bytes the process grew by; None where the system does not say
+
+
+class Shelf:
+    """All entries by name. Threads may share it; each model is loaded once on each backend."""
+
+    def __init__(
+        self, folders: Sequence[str], backend: str = "auto", threads: int | None = 1, device: str | None = None
+    ) -> None:
+        self.entries: dict[str, Entry] = {}
+        for folder in folders:
+            name = _free_name(_shown(folder), self.entries)
+            self.entries[name] = _opened(name, folder)
+        self.backend = backend
+        self._threads = threads
+        self._device = device
+        self._loaded: dict[tuple[str, str], Loaded] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def default(self) -> str:
+        """The model a visitor meets first: the first that opens."""
+        return next((name for name, entry in self.entries.items() if entry.bundle), next(iter(self.entries)))
+
+    def first(self, task: str) -> str:
+        """The first model for a task that opens."""
+        for name, entry in self.entries.items():
+            if entry.task == task and entry.bundle is not None:
+                return name
+        problems = [entry.problem for entry in self.entries.values() if entry.task == task and entry.problem]
+        raise InputError(problems[0] if problems else f"This page has no model for {task}; start it with one.")
+
+    def entry(self, name: object) -> Entry:
+        """The model of a name."""
+        if not isinstance(name, str) or name not in self.entries:
+            raise InputError(f"There is no model {name!r}; choose one of {', '.join(self.entries)}.")
+        return self.entries[name]
+
+    def bundle(self, name: str) -> Bundle:
+        """An open folder; a missing or damaged one says why."""
+        entry = self.entry(name)
+        if entry.bundle is None:
+            raise InputError(entry.problem or f"{entry.folder} could not be opened.")
+        return entry.bundle
+
+    def backends(self, name: str) -> dict[str, str | None]:
+        """For each backend None, or why it cannot run this model here."""
+        entry = self.entry(name)
+        return available(entry.bundle) if entry.bundle else dict.fromkeys(available(), entry.problem)
+
+    def chosen(self, name: str, backend: str = "auto") -> str:
+        """The backend that a wish comes down to; "auto" is the page's own choice."""
+        wish = self.backend if backend == "auto" else backend
+        if not isinstance(wish, str):
+            raise BackendError(f"The backend must be a name, not {wish!r}; choose auto or one that is available.")
+        return choose(self.bundle(name), wish, self._device).name
+
+    def load(self, name: str, backend: str = "auto") -> Loaded:
+        """The model on a backend, loaded now if it was not yet."""
+        key = (name, self.chosen(name, backend))
+        found = self._loaded.get(key)
+        if found is None:
+            with self._lock:  # one at a time, so that memory is measured for one alone
+                if key not in self._loaded:
+                    self._loaded[key] = _load(self.bundle(name), key[1], self._threads, self._device)
+                found = self._loaded[key]
+        return found
+
+    def answers(
+        self, name: str, backend: str, content: str | Sequence[Message], options: dict[str, Any], seconds: float
+    ) -> Generator[Answer]:
+        """States of one answer of a model, the last one complete."""
+        return stream_answer(self.load(name, backend).model, content, options, seconds)
+
+    def loaded(self, name: str) -> dict[str, Loaded]:
+        """The backends a model is loaded on now."""
+        return {backend: found for (owner, backend), found in list(self._loaded.items()) if owner == name}
+
+
+def _shown(folder: str) -> str:
+    """A short name: of USER/NAME@REVISION on the Hub, the NAME."""
+    path = Path(folder)
+    return path.name if path.exists() else path.name.split("@")[0]
+
+
+def _opened(name: str, folder: str) -> Entry:
+    try:
+        return Entry(name, folder, Bundle.open(resolve(folder, whole=True)))  # the card and the curve too
+    except TinyTransformerError as error:
+        return Entry(name, folder, None, str(error))
+
+
+def _load(bundle: Bundle, backend: str, threads: int | None, device: str | None) -> Loaded:
+    before, start = resident_bytes(), time.perf_counter()
+    model = load(bundle.folder, backend, device, threads)
+    _run_in(model)
+    seconds, after = time.perf_counter() - start, resident_bytes()
+    memory = None if before is None or after is None else max(0, after - before)
+    return Loaded(model, seconds, memory)
+
+
+def _run_in(model: TextModel) -> None:
+    """A few tokens now: the first runs of a backend compile and allocate, which no visitor should wait for."""
+    row = [model.bundle.generation.bos_id]
+    for _ in range(3):
+        model.generate_ids([row], max_new_tokens=3, min_new_tokens=3)
+
+
+def resident_bytes() -> int | None:
+    """Memory of this process that is really in use; None where there is no /proc."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return None
+
+
+def _free_name(wanted: str, taken: dict[str, Entry]) -> str:
+    """The folder's name, with a number where two folders share it."""
+    name, number = wanted or "model", 2
+    while name in taken:
+        name, number = f"{wanted}-{number}", number + 1
+    return name
+
+
+SECONDS_TO_OPEN = 10  # a new process opens its model before it answers
+ON_GPU = "eager"  # the one backend that runs on CUDA
+
+
+def open_shelf(settings: Settings) -> Shelf:
+    """The page's models, as the machine that serves it can run them."""
+    shelf = LendingShelf if on_zero_gpu() else Shelf
+    return shelf(settings.models, settings.backend, settings.threads)
+
+
+def on_zero_gpu() -> bool:
+    """Whether this is a Space whose GPU comes and goes; ZeroGPU itself says so."""
+    return os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true")
+
+
+class LendingShelf(Shelf):
+    """Models whose eager backend answers on a GPU lent for that answer; all else runs on this process's CPU."""
+
+    def __init__(self, folders: Sequence[str], backend: str = "auto", threads: int | None = 1) -> None:
+        import spaces  # ahead of torch: from here on this process must not touch the driver
+
+        super().__init__(folders, ON_GPU if backend == "auto" else backend, threads, device="cpu")
+        there = Shelf(folders, ON_GPU, threads, device="cuda")  # opens nothing before a GPU is there
+
+        def lent(
+            name: str, content: str | Sequence[Message], options: dict[str, Any], seconds: float
+        ) -> Generator[Answer | TinyTransformerError]:
+            try:
+                yield from there.answers(name, ON_GPU, content, options, seconds)
+            except TinyTransformerError as error:  # raised there, only its type would come back
+                yield error
+
+        def duration(name: str, content: object, options: dict[str, Any], seconds: float) -> int:
+            return SECONDS_TO_OPEN + int(seconds)
+
+        self._lent = spaces.GPU(duration=duration)(lent)
+
+    def answers(
+        self, name: str, backend: str, content: str | Sequence[Message], options: dict[str, Any], seconds: float
+    ) -> Generator[Answer]:
+        """On the GPU if the visitor's wish comes down to eager."""
+        if self.chosen(name, backend) != ON_GPU:
+            return super().answers(name, backend, content, options, seconds)
+        return self._borrowed(name, content, options, seconds)
+
+    def _borrowed(self, *asked: Any) -> Generator[Answer]:
+        with closing(self._lent(*asked)) as states:
+            for state in states:
+                if isinstance(state, TinyTransformerError):
+                    raise state
+                yield state
