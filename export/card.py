@@ -23,6 +23,8 @@ def run(options: argparse.Namespace) -> None:
     bundle = Bundle.open(options.bundle)
     report = stored_report(bundle)
     if report is None:
-        raise ExportError(f"{bundle.folder} has no parity report; make it first: python -m export all {bundle.folder}.")
+        raise ExportError(
+            "{folder} has no parity report; make it first: python -m export all {folder}.", folder=bundle.folder
+        )
     refresh_card(bundle, report, str(options.bundle))
     sys.stderr.write(f"wrote {bundle.folder / CARD}\n")

@@ -99,7 +99,9 @@ def _declare(values: Any, ports: list[Port]) -> None:
     """Shapes as the ports say: the exporter believes that a past never grows."""
     found = {value.name: value.type.tensor_type.elem_type for value in values}
     if set(found) != {port.name for port in ports}:
-        raise ExportError(f"The exporter named the values {', '.join(found)}; its version does not suit this project.")
+        raise ExportError(
+            "The exporter named the values {found}; its version does not suit this project.", found=", ".join(found)
+        )
     del values[:]
     values.extend(helper.make_tensor_value_info(port.name, found[port.name], port.shape) for port in ports)
 
@@ -113,7 +115,12 @@ def point(model: onnx.ModelProto, index: WeightIndex, location: str) -> onnx.Mod
         entry = index.tensors.get(tensor.name)
         if entry is not None:
             if tuple(tensor.dims) != entry.shape:
-                raise ExportError(f"{tensor.name} has shape {entry.shape} in {location}; the exporter's differs.")
+                raise ExportError(
+                    "{tensor} has shape {shape} in {location}; the exporter's differs.",
+                    tensor=tensor.name,
+                    shape=entry.shape,
+                    location=location,
+                )
             half = entry.dtype == "F16"
             stored = tensor.name + STORED if half else tensor.name
             tensors.append(external(stored, entry, location))
@@ -124,7 +131,9 @@ def point(model: onnx.ModelProto, index: WeightIndex, location: str) -> onnx.Mod
             nodes += computed
             tensors += constants
         elif math.prod(tensor.dims) > _LARGEST_INLINE:
-            raise ExportError(f"The exporter folded a parameter into {tensor.name}; its version does not suit this.")
+            raise ExportError(
+                "The exporter folded a parameter into {tensor}; its version does not suit this.", tensor=tensor.name
+            )
         else:
             tensors.append(tensor)
     return replaced(pointed, [*nodes, *model.graph.node], tensors)

@@ -139,7 +139,11 @@ class Remote:
             )
             info = self.info(self.branch)
         if info is None:
-            raise HubError(f"{self.about} has no branch {self.branch} and none could be made; check the name.")
+            raise HubError(
+                "{about} has no branch {branch} and none could be made; check the name.",
+                about=self.about,
+                branch=self.branch,
+            )
         return str(info.sha)
 
     def files(self, revision: str) -> dict[str, str]:
@@ -235,8 +239,11 @@ class Remote:
     def _check_arrived(self, files: Mapping[str, LocalFile], changes: Changes, outcome: Outcome) -> None:
         if not self._holds(files, changes, outcome.commit):
             raise HubError(
-                f"{self.about} at {outcome.commit} does not hold what was sent (a .gitignore there?); look at "
-                f"{self.address}/tree/{outcome.commit}."
+                "{about} at {commit} does not hold what was sent (a .gitignore there?); look at "
+                "{address}/tree/{commit}.",
+                about=self.about,
+                commit=outcome.commit,
+                address=self.address,
             )
 
     def _holds(self, files: Mapping[str, LocalFile], changes: Changes, revision: str) -> bool:
@@ -261,7 +268,9 @@ class Remote:
         """A repo with content that is not of our making is not overwritten; `sign` is the file that tells."""
         there = self.files(revision)
         if sign not in there and not set(there) <= HUBS_OWN:
-            raise HubError(f"{self.about} exists and holds something else than {what}; choose another name.")
+            raise HubError(
+                "{about} exists and holds something else than {what}; choose another name.", about=self.about, what=what
+            )
 
     def hardware(self) -> str:
         """What a Space was asked to run on."""

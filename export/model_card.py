@@ -70,7 +70,9 @@ def training_facts(bundle: Bundle) -> TrainingFacts:
     try:
         return _facts(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise BundleError(f"{path} is not what training writes ({error!r}); restore it or remove it.") from None
+        raise BundleError(
+            "{path} is not what training writes ({reason!r}); restore it or remove it.", path=path, reason=error
+        ) from None
 
 
 def _facts(values: Mapping[str, Any]) -> TrainingFacts:
@@ -182,19 +184,30 @@ def check_metadata(values: dict[str, Any]) -> None:
     """Refuse what the Hub would take and then not understand."""
     licence = values.get("license")
     if licence not in LICENCES:
-        raise ExportError(f"The licence {licence!r} is none the Hub knows; use one such as apache-2.0 or mit.")
+        raise ExportError(
+            "The licence {licence!r} is none the Hub knows; use one such as apache-2.0 or mit.", licence=licence
+        )
     tag = values.get("pipeline_tag")
     if tag not in PIPELINE_TAGS.values():
-        raise ExportError(f"The pipeline tag {tag!r} is none of {', '.join(sorted(set(PIPELINE_TAGS.values())))}.")
+        raise ExportError(
+            "The pipeline tag {tag!r} is none of {set}.", tag=tag, set=", ".join(sorted(set(PIPELINE_TAGS.values())))
+        )
     for language in values.get("language", []):
         if not re.fullmatch(r"[a-z]{2,3}", language):
-            raise ExportError(f"The language {language!r} is no ISO 639 code such as en or de; correct it.")
+            raise ExportError(
+                "The language {language!r} is no ISO 639 code such as en or de; correct it.", language=language
+            )
     for model in values.get("model-index", []):
         for result in model["results"]:
             for metric in result["metrics"]:
                 if not math.isfinite(metric["value"]):
                     data = result["dataset"]["name"]
-                    raise ExportError(f"{metric['name']} on {data} is {metric['value']}; a card needs a finite figure.")
+                    raise ExportError(
+                        "{metric} on {data} is {metric_2}; a card needs a finite figure.",
+                        metric=metric["name"],
+                        data=data,
+                        metric_2=metric["value"],
+                    )
 
 
 def _model_index(facts: TrainingFacts, name: str, task: str) -> list[dict[str, Any]]:

@@ -65,7 +65,11 @@ def _proven(bundle: Bundle, folder: Path, verify: Verifier) -> ParityReport:
     graphs = [ENCODER_ONNX, DECODER_ONNX] if bundle.config.is_encoder_decoder else [DECODER_ONNX]
     missing = [name for name in graphs if not bundle.has(name)]
     if missing:
-        raise ExportError(f"{folder} has no {', '.join(missing)}; make it first: python -m export all {folder}.")
+        raise ExportError(
+            "{folder} has no {missing}; make it first: python -m export all {folder}.",
+            folder=folder,
+            missing=", ".join(missing),
+        )
     hashes = bundle.hashes()
     try:
         stored = stored_report(bundle, hashes)
@@ -74,7 +78,7 @@ def _proven(bundle: Bundle, folder: Path, verify: Verifier) -> ParityReport:
     fresh = verify(bundle)
     fresh.raise_if_failed()
     if fresh.files != hashes:
-        raise ParityError(f"The files of {folder} changed while they were verified; try again.")
+        raise ParityError("The files of {folder} changed while they were verified; try again.", folder=folder)
     if stored is not None and stored.files == hashes:
         return stored  # its bytes stay as they are, so that a second push has nothing to change
     (bundle.folder / PARITY).unlink(missing_ok=True)
@@ -163,16 +167,19 @@ class Wanted:
 
         for name in filter(None, (self.repo_id, self.space)):
             if not is_repo_id(name) or "@" in name:
-                raise InputError(f"{name} is no name for a repo on the Hub; write USER/NAME.")
+                raise InputError("{name} is no name for a repo on the Hub; write USER/NAME.", name=name)
         if self.create_pr and self.revision != "main":
             raise InputError("The Hub takes pull requests for main alone; leave out --revision or --create-pr.")
         if self.create_pr and self.space:
             raise InputError("A Space serves what is published; merge the pull request first, then push with --space.")
         for option, value in (("hardware", self.space_hardware), ("token", self.space_token)):
             if value and not self.space:
-                raise InputError(f"--space-{option} is for a Space; name it with --space USER/NAME.")
+                raise InputError("--space-{option} is for a Space; name it with --space USER/NAME.", option=option)
         if self.space_token and not os.environ.get(self.space_token):
-            raise InputError(f"--space-token names the variable {self.space_token}, which is not set; set it first.")
+            raise InputError(
+                "--space-token names the variable {space_token}, which is not set; set it first.",
+                space_token=self.space_token,
+            )
         if self.space:
             check_checkout(self.checkout)
 
@@ -241,11 +248,14 @@ def _prepare(wanted: Wanted, remote: "Remote") -> str:
     info = remote.info()
     if info is not None and wanted.private and not info.private:
         raise HubError(
-            f"{wanted.repo_id} exists and is public; make it private in its settings, or leave out --private."
+            "{repo_id} exists and is public; make it private in its settings, or leave out --private.",
+            repo_id=wanted.repo_id,
         )
     private, gated = (wanted.private, False) if info is None else (info.private, info.gated)
     if wanted.space_token and not (private or gated):
-        raise HubError(f"{wanted.repo_id} is public, so its Space needs no token; leave out --space-token.")
+        raise HubError(
+            "{repo_id} is public, so its Space needs no token; leave out --space-token.", repo_id=wanted.repo_id
+        )
     if info is None:
         remote.create(private=wanted.private)
     return "private" if private else "gated" if gated else "public"

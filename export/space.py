@@ -69,7 +69,11 @@ def check_checkout(root: Path) -> None:
     """A Space is made of files that an installed package does not have."""
     for needed in (APP, LIBRARY, REQUIREMENTS):
         if not (root / needed).exists():
-            raise ExportError(f"{root} has no {needed}; a Space is made from a checkout of the project, so push there.")
+            raise ExportError(
+                "{root} has no {needed}; a Space is made from a checkout of the project, so push there.",
+                root=root,
+                needed=needed,
+            )
 
 
 def on_gpu(hardware: str) -> bool:
@@ -116,7 +120,12 @@ def explained(error: HubError, model_address: str, token: str) -> HubError:
             "the Hub wants a paid plan for a Gradio Space on free hardware, or billing for other hardware (402); "
             "see https://huggingface.co/pricing, then run the same command again."
         )
-    return HubError(f"The model is published at {model_address}, but its Space is not: {reason}", status=error.status)
+    return HubError(
+        "The model is published at {model_address}, but its Space is not: {reason}",
+        model_address=model_address,
+        reason=reason,
+        status=error.status,
+    )
 
 
 def _starter(model: str, revision: str, hardware: str) -> str:
@@ -143,5 +152,5 @@ def _pins(path: Path) -> dict[str, str]:
     lines = (line.split("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
     pins = dict(line.split("==") for line in lines if "==" in line)
     if "gradio" not in pins:
-        raise ExportError(f"{path} does not pin gradio; a Space needs its version, so add gradio==….")
+        raise ExportError("{path} does not pin gradio; a Space needs its version, so add gradio==….", path=path)
     return pins

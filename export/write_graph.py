@@ -141,13 +141,18 @@ def write_graph(path: Path, model: onnx.ModelProto, samples: list[Sample], compa
             session = open_session(temporary, threads=1)
         except (onnx.checker.ValidationError, BackendError) as error:
             reason = str(error).replace(temporary.name, path.name).strip().splitlines()[0]
-            raise ExportError(f"{path} was not written: {reason}") from None
+            raise ExportError("{path} was not written: {reason}", path=path, reason=reason) from None
         for sample in samples:
             names = list(sample.outputs)
             for name, found in zip(names, session.run(names, sample.inputs), strict=True):
                 fault = compare(found, sample.outputs[name])
                 if fault:
-                    raise ExportError(f"{path} was not written: its {name} {fault} compared with eager PyTorch.")
+                    raise ExportError(
+                        "{path} was not written: its {name} {fault} compared with eager PyTorch.",
+                        path=path,
+                        name=name,
+                        fault=fault,
+                    )
 
 
 def close(found: np.ndarray, wanted: np.ndarray) -> str:

@@ -66,11 +66,17 @@ class Bundle:
         """
         folder = Path(folder)
         if not folder.is_dir():
-            raise BundleError(f"{folder} is not a folder; name a model folder such as checkpoints/translate.")
+            raise BundleError(
+                "{folder} is not a folder; name a model folder such as checkpoints/translate.", folder=folder
+            )
         spared = {WEIGHTS} if not whole and (folder / WEIGHTS_INT8).is_file() else set()
         missing = [name for name in REQUIRED if name not in spared and not (folder / name).is_file()]
         if missing:
-            raise BundleError(f"{folder} lacks {', '.join(missing)}; restore the files or train the model again.")
+            raise BundleError(
+                "{folder} lacks {files}; restore the files or train the model again.",
+                folder=folder,
+                files=", ".join(missing),
+            )
         bundle = cls(folder, ModelConfig.load(folder / CONFIG), GenerationConfig.load(folder / GENERATION))
         bundle._check()
         return bundle
@@ -81,8 +87,12 @@ class Bundle:
         vocabulary = self.config.vocab_size
         if self.tokenizer.vocab_size != vocabulary:
             raise BundleError(
-                f"{self.folder / TOKENIZER} has {self.tokenizer.vocab_size} tokens, but {CONFIG} says vocab_size "
-                f"{vocabulary}; use the tokenizer the model was trained with."
+                "{path} has {n} tokens, but {config} says vocab_size {wanted}; use the tokenizer the model "
+                "was trained with.",
+                path=self.folder / TOKENIZER,
+                n=self.tokenizer.vocab_size,
+                config=CONFIG,
+                wanted=vocabulary,
             )
         special = self.generation
         ids = {"pad_id": special.pad_id, "bos_id": special.bos_id, "eos_id": special.eos_id}
@@ -90,13 +100,20 @@ class Bundle:
         for name, token in ids.items():
             if token not in self.tokenizer.special_ids:
                 raise BundleError(
-                    f"{self.folder / GENERATION}: {name} is {token}, which is no special token of {TOKENIZER}; "
-                    "use the file the model was trained with."
+                    "{path}: {name} is {token}, which is no special token of {tokenizer}; use the file the model "
+                    "was trained with.",
+                    path=self.folder / GENERATION,
+                    name=name,
+                    token=token,
+                    tokenizer=TOKENIZER,
                 )
         if special.max_source_tokens > self.config.max_length:
             raise BundleError(
-                f"{self.folder / GENERATION}: max_source_tokens is {special.max_source_tokens}, above the model's "
-                f"max_length of {self.config.max_length}; lower it."
+                "{path}: max_source_tokens is {max_source_tokens}, above the model's max_length of "
+                "{max_length}; lower it.",
+                path=self.folder / GENERATION,
+                max_source_tokens=special.max_source_tokens,
+                max_length=self.config.max_length,
             )
 
     def _check_weights(self) -> None:
@@ -105,20 +122,33 @@ class Bundle:
         if entry is None or entry.shape != (vocabulary, width):
             found = "no such tensor" if entry is None else f"shape {entry.shape}"
             raise BundleError(
-                f"{self.folder / WEIGHTS}: {EMBEDDING} should have shape ({vocabulary}, {width}) as {CONFIG} says, "
-                f"but the file has {found}; the two files are of different models."
+                "{path}: {embedding} should have shape ({vocabulary}, {width}) as {config} says, but the "
+                "file has {found}; the two files are of different models.",
+                path=self.folder / WEIGHTS,
+                embedding=EMBEDDING,
+                vocabulary=vocabulary,
+                width=width,
+                config=CONFIG,
+                found=found,
             )
         n_parameters = sum(math.prod(tensor.shape) for tensor in self.index.tensors.values())
         if n_parameters != self.config.n_parameters:
             raise BundleError(
-                f"{self.folder / WEIGHTS} holds {n_parameters} numbers, but {CONFIG} describes a model of "
-                f"{self.config.n_parameters}; the two files are of different models."
+                "{path} holds {n} numbers, but {config} describes a model of {wanted}; the two files are of "
+                "different models.",
+                path=self.folder / WEIGHTS,
+                n=n_parameters,
+                config=CONFIG,
+                wanted=self.config.n_parameters,
             )
         for name, tensor in self.index.tensors.items():
             if tensor.dtype not in STORED_AS:
                 raise BundleError(
-                    f"{self.folder / WEIGHTS}: {name} is stored as {tensor.dtype}, not as {' or '.join(STORED_AS)}; "
-                    "restore the file."
+                    "{path}: {name} is stored as {dtype}, not as {stored_as}; restore the file.",
+                    path=self.folder / WEIGHTS,
+                    name=name,
+                    dtype=tensor.dtype,
+                    stored_as=" or ".join(STORED_AS),
                 )
 
     @cached_property
@@ -154,7 +184,9 @@ def sha256(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise BundleError(f"{path} cannot be read ({error.strerror}); check the folder.") from None
+        raise BundleError(
+            "{path} cannot be read ({reason}); check the folder.", path=path, reason=error.strerror
+        ) from None
 
 
 def save_bundle(
@@ -193,15 +225,17 @@ def check_target(folder: Path, *, overwrite: bool) -> None:
     if not folder.exists() and not folder.is_symlink():
         return
     if not folder.is_dir() or folder.is_symlink():
-        raise BundleError(f"{folder} is not a folder of its own; choose another place.")
+        raise BundleError("{folder} is not a folder of its own; choose another place.", folder=folder)
     if Path.cwd().is_relative_to(folder.resolve()):
-        raise BundleError(f"{folder} is the current folder or holds it, so it cannot be replaced; choose another.")
+        raise BundleError(
+            "{folder} is the current folder or holds it, so it cannot be replaced; choose another.", folder=folder
+        )
     names = {path.name for path in folder.iterdir()}
     # A model has no folders inside: what has them is somebody's work, whatever its files are called.
     if names and (CONFIG not in names or any(path.is_dir() for path in folder.iterdir())):
-        raise BundleError(f"{folder} holds other files than a model's; choose another folder.")
+        raise BundleError("{folder} holds other files than a model's; choose another folder.", folder=folder)
     if names and not overwrite:
-        raise BundleError(f"{folder} already holds a model; add --overwrite to replace it.")
+        raise BundleError("{folder} already holds a model; add --overwrite to replace it.", folder=folder)
 
 
 def remove_derived(folder: Path, names: Iterable[str] = DERIVED) -> None:
@@ -224,5 +258,7 @@ def _stored(name: str, value: np.ndarray, dtype: type[np.floating]) -> np.ndarra
     with np.errstate(over="ignore"):
         stored = value.astype(dtype)
     if not np.isfinite(stored).all():
-        raise BundleError(f"The weight {name} has values that {dtype.__name__} cannot hold; it was not written.")
+        raise BundleError(
+            "The weight {name} has values that {kind} cannot hold; it was not written.", name=name, kind=dtype.__name__
+        )
     return stored

@@ -34,15 +34,20 @@ class JsonConfig:
         unknown = sorted(set(values) - set(known))
         missing = [name for name in known if name not in values]
         if unknown:
-            raise ConfigError(f"{where} has unknown keys {_listed(unknown)}; remove them (known: {', '.join(known)}).")
+            raise ConfigError(
+                "{path} has unknown keys {keys}; remove them (known: {known}).",
+                path=where,
+                keys=_listed(unknown),
+                known=", ".join(known),
+            )
         if missing:
-            raise ConfigError(f"{where} lacks the keys {', '.join(missing)}; add them.")
+            raise ConfigError("{path} lacks the keys {keys}; add them.", path=where, keys=", ".join(missing))
         types = get_type_hints(cls)
         converted = {name: _checked(name, values[name], types[name], where) for name in known}
         try:
             return cls(**converted)
         except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from None
+            raise ConfigError("{where}: {reason}", where=where, reason=error) from None
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -50,11 +55,15 @@ class JsonConfig:
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise ConfigError(f"{path} does not exist; a model folder needs it.") from None
+            raise ConfigError("{path} does not exist; a model folder needs it.", path=path) from None
         except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
-            raise ConfigError(f"{path} is not readable JSON ({error}); restore it from its source.") from None
+            raise ConfigError(
+                "{path} is not readable JSON ({detail}); restore it from its source.", path=path, detail=error
+            ) from None
         if not isinstance(values, dict):
-            raise ConfigError(f"{path} holds a {type(values).__name__}, not a JSON object; restore it.")
+            raise ConfigError(
+                "{path} holds a {kind}, not a JSON object; restore it.", path=path, kind=type(values).__name__
+            )
         return cls.from_dict(values, where=str(path))
 
     def to_dict(self) -> dict[str, Any]:
@@ -88,7 +97,13 @@ def _checked(name: str, value: Any, wanted: Any, where: str) -> Any:
         return value
     if kind is str and isinstance(value, str) and _has_bytes(value):
         return value
-    raise ConfigError(f"{where}: {name} must be {_KINDS[kind]}, not {_shown(value)}; correct it.")
+    raise ConfigError(
+        "{where}: {name} must be {kinds}, not {value}; correct it.",
+        where=where,
+        name=name,
+        kinds=_KINDS[kind],
+        value=_shown(value),
+    )
 
 
 _KINDS = {
@@ -115,10 +130,10 @@ def _listed(names: list[str]) -> str:
     return shown if len(names) <= 8 else f"{shown} and {len(names) - 8} more"
 
 
-def require(condition: bool, message: str) -> None:
+def require(condition: bool, template: str, **values: Any) -> None:
     """Refuse a value with this sentence unless the condition holds."""
     if not condition:
-        raise ConfigError(message)
+        raise ConfigError(template, **values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,28 +170,36 @@ class ModelConfig(JsonConfig):
         _within("n_decoder_layers", self.n_decoder_layers, 1, MAX_LAYERS)
         require(
             math.isfinite(self.dropout) and 0.0 <= self.dropout < 1.0,
-            f"dropout is {self.dropout}; choose a value from 0 up to, not including, 1.",
+            "dropout is {dropout}; choose a value from 0 up to, not including, 1.",
+            dropout=self.dropout,
         )
         if self.architecture == "decoder-only":
             require(
                 self.n_encoder_layers == 0,
-                f"n_encoder_layers is {self.n_encoder_layers}, but a decoder-only model has no encoder; set it to 0.",
+                "n_encoder_layers is {n_encoder_layers}, but a decoder-only model has no encoder; set it to 0.",
+                n_encoder_layers=self.n_encoder_layers,
             )
         else:
             _within("n_encoder_layers", self.n_encoder_layers, 1, MAX_LAYERS)
         if self.positions == "sinusoidal":
             require(
                 self.d_model % 2 == 0,
-                f"d_model is {self.d_model}, but sinusoidal positions pair a sine with a cosine; make it even.",
+                "d_model is {d_model}, but sinusoidal positions pair a sine with a cosine; make it even.",
+                d_model=self.d_model,
             )
         require(
             self.d_model % self.n_heads == 0,
-            f"n_heads is {self.n_heads}, which does not divide d_model {self.d_model}; choose a divisor.",
+            "n_heads is {n_heads}, which does not divide d_model {d_model}; choose a divisor.",
+            n_heads=self.n_heads,
+            d_model=self.d_model,
         )
         require(
             self.d_head % 8 == 0,
-            f"d_model {self.d_model} over n_heads {self.n_heads} gives heads of width {self.d_head}; "
-            "make it a multiple of 8, as the fused attention kernels need.",
+            "d_model {d_model} over n_heads {n_heads} gives heads of width {d_head}; make it a multiple "
+            "of 8, as the fused attention kernels need.",
+            d_model=self.d_model,
+            n_heads=self.n_heads,
+            d_head=self.d_head,
         )
 
     @property
@@ -245,11 +268,13 @@ class GenerationConfig(JsonConfig):
         )
         require(
             math.isfinite(self.length_penalty) and 0.0 <= self.length_penalty <= 10.0,
-            f"length_penalty is {self.length_penalty}; choose a value from 0 to 10.",
+            "length_penalty is {length_penalty}; choose a value from 0 to 10.",
+            length_penalty=self.length_penalty,
         )
         require(
             math.isfinite(self.repetition_penalty) and 0.0 < self.repetition_penalty <= 10.0,
-            f"repetition_penalty is {self.repetition_penalty}; choose a value above 0, up to 10.",
+            "repetition_penalty is {repetition_penalty}; choose a value above 0, up to 10.",
+            repetition_penalty=self.repetition_penalty,
         )
         _within("max_source_tokens", self.max_source_tokens, 1, MAX_CONTEXT)
         _within("max_new_tokens", self.max_new_tokens, 1, MAX_CONTEXT)
@@ -257,11 +282,24 @@ class GenerationConfig(JsonConfig):
 
 def one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
     """Refuse a value that is not among the choices."""
-    require(value in choices, f"{name} is {_shown(value)}; choose one of {', '.join(choices)}.")
+    require(
+        value in choices,
+        "{name} is {value}; choose one of {choices}.",
+        name=name,
+        value=_shown(value),
+        choices=", ".join(choices),
+    )
 
 
 def _within(name: str, value: int, low: int, high: int) -> None:
-    require(low <= value <= high, f"{name} is {_shown(value)}; choose a whole number from {low} to {high}.")
+    require(
+        low <= value <= high,
+        "{name} is {value}; choose a whole number from {low} to {high}.",
+        name=name,
+        value=_shown(value),
+        low=low,
+        high=high,
+    )
 
 
 def defaults_of(cls: type[JsonConfig]) -> dict[str, Any]:
@@ -305,5 +343,7 @@ PRESETS: dict[str, ModelConfig] = {
 def preset(name: str, **changes: Any) -> ModelConfig:
     """A named shape, with some values replaced."""
     if name not in PRESETS:
-        raise ConfigError(f"There is no preset {name!r}; choose one of {', '.join(PRESETS)}.")
+        raise ConfigError(
+            "There is no preset {name!r}; choose one of {presets}.", name=name, presets=", ".join(PRESETS)
+        )
     return PRESETS[name].with_changes(**changes)

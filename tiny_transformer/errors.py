@@ -1,8 +1,39 @@
-"""Every failure a user can cause, as one family of one-sentence exceptions."""
+"""Every failure that a user can cause, as one family of one-sentence exceptions that programs can take apart."""
+
+from typing import Any, Self
+
+
+class Message(str):
+    """A sentence for people that still knows its template and its values, so that a translation can look it up."""
+
+    template: str
+    values: dict[str, Any]
+
+    def __new__(cls, template: str, /, **values: Any) -> Self:
+        """`template` is written as for `str.format`."""
+        message = super().__new__(cls, template.format(**values))
+        message.template = template
+        message.values = values
+        return message
+
+    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
+        """Copies and pickles are made from the template; the filled-in sentence may hold braces of its own."""
+        return (self.template,), self.values
 
 
 class TinyTransformerError(Exception):
-    """Base of all errors this package raises on purpose; its text is one sentence for the user."""
+    """Base of all errors that this package raises on purpose: a template, and the values that fill it in.
+
+    `str(error)` is the sentence in English. Programs and translations read `error.message.template` and
+    `error.message.values`; a value may itself be a `Message` or an error.
+    """
+
+    def __init__(self, template: str, /, **values: Any) -> None:
+        self.message = template if isinstance(template, Message) and not values else Message(template, **values)
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        return str(self.message)
 
 
 class ConfigError(TinyTransformerError):
@@ -34,7 +65,7 @@ class TrainingError(TinyTransformerError):
 
 
 class ExportError(TinyTransformerError):
-    """An artefact could not be written, or failed its check."""
+    """An artifact could not be written, or failed its check."""
 
 
 class ParityError(TinyTransformerError):
@@ -45,9 +76,16 @@ class HubError(TinyTransformerError):
     """The Hugging Face Hub refused, could not be reached, or holds something else than it should."""
 
     def __init__(
-        self, message: str, *, status: int | None = None, transient: bool = False, retry_after: float | None = None
+        self,
+        template: str,
+        /,
+        *,
+        status: int | None = None,
+        transient: bool = False,
+        retry_after: float | None = None,
+        **values: Any,
     ) -> None:
-        super().__init__(message)
+        super().__init__(template, **values)
         self.status = status  # of the HTTP answer; None where there was none
-        self.transient = transient  # the same call may succeed later, or may have succeeded unheard
-        self.retry_after = retry_after  # seconds that the Hub asks to wait for
+        self.transient = transient  # the same call may succeed later, or may have succeeded without an answer
+        self.retry_after = retry_after  # seconds that the Hub asks us to wait

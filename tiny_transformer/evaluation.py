@@ -120,7 +120,7 @@ def question_from_record(record: Mapping[str, Any], where: str) -> Question:
     messages, answer = record.get("messages"), record.get("answer")
     if isinstance(messages, list) and messages and isinstance(answer, str):
         return Question(tuple(messages), answer)
-    raise DataError(f'{where} is neither {{"source", "target"}} nor {{"messages", "answer"}}; correct it.')
+    raise DataError('{where} is neither {{"source", "target"}} nor {{"messages", "answer"}}; correct it.', where=where)
 
 
 def _single_text(question: Question) -> str | None:
@@ -145,7 +145,9 @@ def _sacrebleu(metric: Any, hypotheses: Sequence[str], references: Sequence[str]
 
 def _check(hypotheses: Sequence[str], references: Sequence[str]) -> None:
     if not references or len(hypotheses) != len(references):
-        raise InputError(f"{len(hypotheses)} texts cannot be compared with {len(references)} references; pair them up.")
+        raise InputError(
+            "{n} texts cannot be compared with {n_2} references; pair them up.", n=len(hypotheses), n_2=len(references)
+        )
 
 
 def _plain(text: str) -> str:

@@ -80,26 +80,38 @@ def explained(error: BaseException, about: str) -> HubError | None:
     if isinstance(error, errors.LocalTokenNotFoundError):
         return HubError("There is no Hugging Face token here; run hf auth login, or set HF_TOKEN.", status=401)
     if isinstance(error, errors.OfflineModeIsEnabled):
-        return HubError(f"The client is offline (HF_HUB_OFFLINE), so {about} cannot be reached; unset the variable.")
+        return HubError(
+            "The client is offline (HF_HUB_OFFLINE), so {name} cannot be reached; unset the variable.", name=about
+        )
     if isinstance(error, errors.HfHubHTTPError):
         return _of_status(error, about)
     if isinstance(error, errors.LocalEntryNotFoundError):
         cause = explained(error.__cause__, about) if error.__cause__ is not None else None
         if cause is not None and not isinstance(error.__cause__, errors.OfflineModeIsEnabled):
             return HubError(str(cause), status=cause.status)  # the client has already tried several times
-        return HubError(f"{about} is not in the cache, and the client is offline; load it once with a network.")
+        return HubError(
+            "{name} is not in the cache, and the client is offline; load it once with a network.", name=about
+        )
     if isinstance(error, httpx2.TransportError):
         reason = str(error) or type(error).__name__
         return HubError(
-            f"The Hub at {_endpoint()} cannot be reached ({reason}); check the network and try again.", transient=True
+            "The Hub at {address} cannot be reached ({detail}); check the network and try again.",
+            address=_endpoint(),
+            detail=reason,
+            transient=True,
         )
     short = isinstance(error, OSError) and error.errno is None  # fewer bytes than announced, headers left out
     if short or isinstance(error, json.JSONDecodeError):  # a proxy's HTML in place of an answer
-        return HubError(f"The answer of {_endpoint()} about {about} makes no sense; try again later.", transient=True)
+        return HubError(
+            "The answer of {address} about {name} makes no sense; try again later.",
+            address=_endpoint(),
+            name=about,
+            transient=True,
+        )
     if isinstance(error, errors.HFValidationError):
-        return HubError(f"{about} is no name for a Hub repo; write USER/NAME.")
+        return HubError("{name} is no name for a Hub repo; write USER/NAME.", name=about)
     if isinstance(error, ValueError):  # a refused card, a refused large file
-        return HubError(f"The Hub refuses {about}: {_one_line(str(error))}")
+        return HubError("The Hub refuses {name}: {detail}", name=about, detail=_one_line(str(error)))
     return None
 
 
@@ -170,10 +182,14 @@ def pull(
     """
     named = _REPO_ID.fullmatch(repo_id)
     if named is None:
-        raise HubError(f"{repo_id} is neither a folder here nor a name of the form USER/NAME; check the name.")
+        raise HubError(
+            "{name} is neither a folder here nor a name of the form USER/NAME; check the name.", name=repo_id
+        )
     repo_id, revision = named[1], revision or named[2]
     if backend not in _EXTRA:
-        raise BackendError(f"There is no backend {backend!r}; choose one of {', '.join(_EXTRA)}.")
+        raise BackendError(
+            "There is no backend {backend!r}; choose one of {extra}.", backend=backend, extra=", ".join(_EXTRA)
+        )
     repo = _Repo(repo_id, revision or "main")
     try:
         first = repo.fetch(PARITY)
@@ -181,19 +197,24 @@ def pull(
         if error.status != 404 or revision is not None:
             raise
         raise HubError(
-            f"There is no folder {repo_id} here, and the Hub has no model of that name that this token may see; "
-            "check the name.",
+            "There is no folder {name} here, and the Hub has no model of that name that this token may "
+            "see; check the name.",
+            name=repo_id,
             status=404,
         ) from None
     if first is None:
         if not trust_unverified:
             raise ParityError(
-                f"{repo_id} has no {PARITY}, so nothing vouches for its files; load it with trust_unverified=True "
-                "if you trust its author."
+                "{repo_id} has no {parity}, so nothing vouches for its files; load it with "
+                "trust_unverified=True if you trust its author.",
+                repo_id=repo_id,
+                parity=PARITY,
             )
         first = repo.fetch(CONFIG)
         if first is None:
-            raise HubError(f"{repo_id} has no {CONFIG}: it is no model of this project; check the name.")
+            raise HubError(
+                "{name} has no {file}: it is no model of this project; check the name.", name=repo_id, file=CONFIG
+            )
         report = None
     else:
         report = _report(repo, first)
@@ -210,7 +231,12 @@ def pull(
                 _check(repo, report, name, cached)
             _link(cached, folder / name)
         elif report is not None and name in report.files:
-            raise HubError(f"{repo_id} has no {name}, although its {PARITY} names it; tell its author.")
+            raise HubError(
+                "{name} has no {file}, although its {report} names it; tell its author.",
+                name=repo_id,
+                file=name,
+                report=PARITY,
+            )
     if report is not None and WEIGHTS_INT8 in names and WEIGHTS not in names:
         _check_origin(repo, report, folder)
     return folder
@@ -280,12 +306,17 @@ def _names(backend: str, report: ParityReport | None, *, whole: bool, code: bool
 def _check(repo: _Repo, report: ParityReport, name: str, path: Path) -> None:
     """Refuse bytes the report does not vouch for, and drop them so that the next try can succeed."""
     if name not in report.files:
-        raise ParityError(f"{repo.where}: {PARITY} does not cover {name}; tell its author.")
+        raise ParityError(
+            "{where}: {parity} does not cover {name}; tell its author.", where=repo.where, parity=PARITY, name=name
+        )
     if sha256(path) != report.files[name]:
         _forget(path)
         raise ParityError(
-            f"{repo.where}: {name} is not the file that {PARITY} vouches for; the download was damaged or the repo was "
-            "tampered with. The bad copy is removed: try again."
+            "{where}: {name} is not the file that {parity} vouches for; the download was damaged or the "
+            "repo was tampered with. The bad copy is removed: try again.",
+            where=repo.where,
+            name=name,
+            parity=PARITY,
         )
 
 
@@ -293,7 +324,10 @@ def _check_origin(repo: _Repo, report: ParityReport, folder: Path) -> None:
     """8-bit weights that came alone must have been made from the weights that the report names."""
     if read_index(folder / WEIGHTS_INT8).metadata.get(WEIGHTS_SHA256) != report.files.get(WEIGHTS):
         raise ParityError(
-            f"{repo.where}: {WEIGHTS_INT8} was made from another {WEIGHTS} than its own; tell its author."
+            "{where}: {weights_int8} was made from another {weights} than its own; tell its author.",
+            where=repo.where,
+            weights_int8=WEIGHTS_INT8,
+            weights=WEIGHTS,
         )
 
 

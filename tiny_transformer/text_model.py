@@ -62,7 +62,9 @@ def resolve(
 
     if Path(bundle).exists() or not is_repo_id(str(bundle)):
         if revision is not None:
-            raise InputError(f"A revision is for a model on the Hub, but {bundle} is a path here; leave it out.")
+            raise InputError(
+                "A revision is for a model on the Hub, but {bundle} is a path here; leave it out.", bundle=bundle
+            )
         return Path(bundle)
     return pull(
         str(bundle),
@@ -157,7 +159,7 @@ class TextModel:
         otherwise, so a text drawn alone is text 0.
         """
         if isinstance(texts, str) or not isinstance(texts, Sequence):
-            raise InputError(f"Expected a list of texts, not {type(texts).__name__}; pass a list of strings.")
+            raise InputError("Expected a list of texts, not {kind}; pass a list of strings.", kind=type(texts).__name__)
         chosen = self._options(options)
         prompts = [self._prompt(text, prefix, raw, chosen) for text in texts]
         results = self._generate(prompts, chosen, numbers)
@@ -270,4 +272,4 @@ class TextModel:
 
     def _check_chat(self) -> None:
         if self.task != "chat":
-            raise InputError(f"This model is for {self.task}, not for chat; use generate.")
+            raise InputError("This model is for {task}, not for chat; use generate.", task=self.task)

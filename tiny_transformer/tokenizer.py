@@ -37,7 +37,11 @@ class Tokenizer:
     def __init__(self, backend: tokenizers.Tokenizer, *, where: str = "the tokenizer") -> None:
         missing = [token for token in SPECIAL_TOKENS if backend.token_to_id(token) is None]
         if missing:
-            raise TokenizerError(f"{where} lacks the special tokens {', '.join(missing)}; train it with this project.")
+            raise TokenizerError(
+                "{path} lacks the special tokens {tokens}; train it with this project.",
+                path=where,
+                tokens=", ".join(missing),
+            )
         # Not kept in tokenizer.json: without it the text "<eos>" would end a sentence.
         backend.encode_special_tokens = True
         backend.no_truncation()
@@ -48,7 +52,9 @@ class Tokenizer:
         self.special_ids = frozenset(self._special(token) for token in SPECIAL_TOKENS)
         self._bytes = self._byte_table(where)
         if backend.normalizer is not None or not self._is_faithful():
-            raise TokenizerError(f"{where} does not give every text back unchanged; train it with this project.")
+            raise TokenizerError(
+                "{path} does not give every text back unchanged; train it with this project.", path=where
+            )
 
     def _is_faithful(self) -> bool:
         """Whatever a file asks for (a space in front, other special tokens): no text may be changed by it."""
@@ -65,14 +71,18 @@ class Tokenizer:
         """Read `tokenizer.json`; every fault names the file."""
         try:
             if path.stat().st_size > _MAX_FILE_BYTES:
-                raise TokenizerError(f"{path} is larger than {_MAX_FILE_BYTES} bytes; it is not a tokenizer of ours.")
+                raise TokenizerError(
+                    "{path} is larger than {n} bytes; it is not a tokenizer of ours.", path=path, n=_MAX_FILE_BYTES
+                )
             backend = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise TokenizerError(f"{path} does not exist; a model folder needs it.") from None
+            raise TokenizerError("{path} does not exist; a model folder needs it.", path=path) from None
         except TokenizerError:
             raise
         except Exception as error:  # the Rust library raises plain Exception
-            raise TokenizerError(f"{path} is not a tokenizer file ({error}); restore it from its source.") from None
+            raise TokenizerError(
+                "{path} is not a tokenizer file ({detail}); restore it from its source.", path=path, detail=error
+            ) from None
         return cls(backend, where=str(path))
 
     @classmethod
@@ -85,7 +95,11 @@ class Tokenizer:
         """Learn a byte-level BPE vocabulary, joint for whatever languages the texts are in."""
         smallest = len(SPECIAL_TOKENS) + 256
         if vocab_size < smallest:
-            raise TokenizerError(f"vocab_size is {vocab_size}; 256 bytes and the special tokens need {smallest}.")
+            raise TokenizerError(
+                "vocab_size is {vocab_size}; 256 bytes and the special tokens need {smallest}.",
+                vocab_size=vocab_size,
+                smallest=smallest,
+            )
         backend = _byte_level(models.BPE())
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size,
@@ -108,7 +122,12 @@ class Tokenizer:
         alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
         smallest, largest = len(SPECIAL_TOKENS) + 256, len(SPECIAL_TOKENS) + 256 + 256 * 256
         if not smallest <= vocab_size <= largest:
-            raise TokenizerError(f"vocab_size is {vocab_size}; without training data choose {smallest} to {largest}.")
+            raise TokenizerError(
+                "vocab_size is {vocab_size}; without training data choose {smallest} to {largest}.",
+                vocab_size=vocab_size,
+                smallest=smallest,
+                largest=largest,
+            )
         tokens = [*SPECIAL_TOKENS, *alphabet]
         n_pairs = vocab_size - len(tokens)
         pairs = [(a, b) for a in alphabet for b in alphabet][:n_pairs]
@@ -146,7 +165,9 @@ class Tokenizer:
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes one token stands for; empty for a special token."""
         if not 0 <= token_id < len(self._bytes):
-            raise InputError(f"token id {token_id} is outside the vocabulary of {len(self._bytes)}; check the ids.")
+            raise InputError(
+                "token id {id} is outside the vocabulary of {size}; check the ids.", id=token_id, size=len(self._bytes)
+            )
         return self._bytes[token_id]
 
     def _byte_table(self, where: str) -> list[bytes]:
@@ -160,11 +181,15 @@ class Tokenizer:
         for token_id in range(self.vocab_size):
             token = token_of.get(token_id)
             if token is None:
-                raise TokenizerError(f"{where} has no token with the id {token_id}; restore it from its source.")
+                raise TokenizerError(
+                    "{path} has no token with the id {id}; restore it from its source.", path=where, id=token_id
+                )
             try:
                 table.append(b"" if token_id in self.special_ids else token.translate(spelling).encode("latin-1"))
             except UnicodeEncodeError:
-                raise TokenizerError(f"{where}: token {token!r:.80} is not byte-level; train it again.") from None
+                raise TokenizerError(
+                    "{path}: token {token!r:.80} is not byte-level; train it again.", path=where, token=token
+                ) from None
         return table
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
@@ -201,12 +226,14 @@ class IncrementalDecoder:
 def message_parts(message: object) -> tuple[str, str]:
     """Role and content of one turn, checked: a dialogue comes from outside."""
     if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
-        raise InputError('A message must be {"role": ..., "content": ...}; correct the history.')
+        raise InputError('A message must be {{"role": ..., "content": ...}}; correct the history.')
     role, content = message["role"], message["content"]
     if not isinstance(role, str) or role not in ROLES:
-        raise InputError(f"The role {role!r} is unknown; choose one of {', '.join(ROLES)}.")
+        raise InputError("The role {role!r} is unknown; choose one of {roles}.", role=role, roles=", ".join(ROLES))
     if not isinstance(content, str):
-        raise InputError(f"The content of a message must be text, not {type(content).__name__}; correct the history.")
+        raise InputError(
+            "The content of a message must be text, not {kind}; correct the history.", kind=type(content).__name__
+        )
     return role, content
 
 
@@ -227,12 +254,14 @@ def _byte_characters() -> list[str]:
 def _utf8(text: str) -> str:
     """The text itself; a lone surrogate is no character and has no bytes."""
     if not isinstance(text, str):
-        raise InputError(f"Expected text, not {type(text).__name__}; pass a string.")
+        raise InputError("Expected text, not {kind}; pass a string.", kind=type(text).__name__)
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise InputError(
-            f"The text holds a lone surrogate (U+{ord(text[error.start]):04X}) at character {error.start}; remove it."
+            "The text holds a lone surrogate (U+{ord:04X}) at character {start}; remove it.",
+            ord=ord(text[error.start]),
+            start=error.start,
         ) from None
     return text
 
@@ -260,4 +289,6 @@ def _lines(paths: Sequence[Path]) -> Iterator[str]:
             with path.open(encoding="utf-8", errors="replace") as file:
                 yield from file
         except OSError as error:
-            raise TokenizerError(f"{path} cannot be read ({error.strerror}); check the path.") from None
+            raise TokenizerError(
+                "{path} cannot be read ({reason}); check the path.", path=path, reason=error.strerror
+            ) from None

@@ -58,9 +58,11 @@ def read_index(path: Path) -> WeightIndex:
             header = file.read(header_length)
         tensors, metadata = _parse(header, size)
     except FileNotFoundError:
-        raise BundleError(f"{path} does not exist; a model folder needs it.") from None
+        raise BundleError("{path} does not exist; a model folder needs it.", path=path) from None
     except (OSError, ValueError, RecursionError) as error:
-        raise BundleError(f"{path} is not a whole safetensors file ({error}); restore it from its source.") from None
+        raise BundleError(
+            "{path} is not a whole safetensors file ({detail}); restore it from its source.", path=path, detail=error
+        ) from None
     return WeightIndex(tensors, metadata, hashlib.sha256(prefix + header).hexdigest())
 
 

@@ -50,10 +50,12 @@ def choose(bundle: Bundle, name: str = "auto", device: str | None = None) -> Cho
     """The named backend if it can run; for "auto" eager on a GPU, else ONNX, else eager with a notice."""
     if name != "auto":
         if name not in NAMES:
-            raise BackendError(f"There is no backend {name!r}; choose auto, {', '.join(NAMES)}.")
+            raise BackendError("There is no backend {name!r}; choose auto, {names}.", name=name, names=", ".join(NAMES))
         reason = _obstacle(name, bundle, device)
         if reason is not None:
-            raise BackendError(f"The backend {name} cannot run {bundle.folder}: {reason}.")
+            raise BackendError(
+                "The backend {name} cannot run {folder}: {reason}.", name=name, folder=bundle.folder, reason=reason
+            )
         return Choice(name, device)
     if _wants_cuda(device):
         return Choice("eager", device or "cuda")
@@ -62,7 +64,12 @@ def choose(bundle: Bundle, name: str = "auto", device: str | None = None) -> Cho
         return Choice("onnx", device)
     if reasons["eager"] is None:
         return Choice("eager", device, f"Running on PyTorch instead of ONNX Runtime: {reasons['onnx']}.")
-    raise BackendError(f"No backend can run {bundle.folder}. onnx: {reasons['onnx']}; eager: {reasons['eager']}.")
+    raise BackendError(
+        "No backend can run {folder}. onnx: {onnx}; eager: {eager}.",
+        folder=bundle.folder,
+        onnx=reasons["onnx"],
+        eager=reasons["eager"],
+    )
 
 
 def open_backend(

@@ -43,19 +43,30 @@ class Batch:
     def check(self, config: ModelConfig, what: str) -> None:
         """Refuse what the model cannot read: ids outside the vocabulary, too long a row, no rows."""
         if self.ids.ndim != 2 or 0 in self.ids.shape or self.lengths.shape != (self.ids.shape[0],):
-            raise InputError(f"The {what} must be rows of at least one token; got an array of shape {self.ids.shape}.")
+            raise InputError(
+                "The {what} must be rows of at least one token; got an array of shape {shape}.",
+                what=what,
+                shape=self.ids.shape,
+            )
         if self.ids.shape[1] > config.max_length:
             raise InputError(
-                f"The {what} has {self.ids.shape[1]} tokens, more than the model's max_length {config.max_length}; "
-                "shorten it."
+                "The {what} has {n} tokens, more than the model's max_length {size}; shorten it.",
+                what=what,
+                n=self.ids.shape[1],
+                size=config.max_length,
             )
         if self.lengths.min() < 1 or self.lengths.max() > self.ids.shape[1]:
-            raise InputError(f"The {what}'s lengths must lie from 1 to {self.ids.shape[1]}; correct them.")
+            raise InputError(
+                "The {what}'s lengths must lie from 1 to {shape}; correct them.", what=what, shape=self.ids.shape[1]
+            )
         low, high = int(self.ids.min()), int(self.ids.max())
         if low < 0 or high >= config.vocab_size:
             wrong = low if low < 0 else high
             raise InputError(
-                f"The {what} holds the id {wrong}, outside the vocabulary of {config.vocab_size}; check the tokenizer."
+                "The {what} holds the id {id}, outside the vocabulary of {size}; check the tokenizer.",
+                what=what,
+                id=wrong,
+                size=config.vocab_size,
             )
 
 
@@ -64,17 +75,23 @@ def check_inputs(config: ModelConfig, target: Batch, source: Batch | None) -> No
     target.check(config, "target")
     if config.is_encoder_decoder != (source is not None):
         wanted = "needs a source" if source is None else "takes no source"
-        raise InputError(f"The model is {config.architecture} and {wanted}; correct the call.")
+        raise InputError(
+            "The model is {architecture} and {wanted}; correct the call.",
+            architecture=config.architecture,
+            wanted=wanted,
+        )
     if source is not None:
         source.check(config, "source")
         if len(source.ids) != len(target.ids):
-            raise InputError(f"There are {len(source.ids)} sources for {len(target.ids)} targets; pair them up.")
+            raise InputError(
+                "There are {n} sources for {n_2} targets; pair them up.", n=len(source.ids), n_2=len(target.ids)
+            )
 
 
 def check_threads(threads: int | None) -> None:
     """Refuse a number of threads that is none; None leaves the choice to the backend."""
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1024):
-        raise InputError(f"threads is {threads!r}; choose a whole number from 1 to 1024.")
+        raise InputError("threads is {threads!r}; choose a whole number from 1 to 1024.", threads=threads)
 
 
 @dataclass(frozen=True)

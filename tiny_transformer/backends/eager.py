@@ -34,7 +34,11 @@ class TorchState:
         """Places that the longest row needs for so many more tokens; refused where there are not that many."""
         capacity, needed = self.keys[0].size(2), int(self.lengths.max()) + n_new
         if needed > capacity:
-            raise InputError(f"The cache has {capacity} places and {needed} are needed; ask for more.")
+            raise InputError(
+                "The cache has {capacity} places and {needed} are needed; ask for more.",
+                capacity=capacity,
+                needed=needed,
+            )
         return needed
 
 
@@ -60,7 +64,12 @@ class EagerBackend:
         n_rows, n_new = prefix.ids.shape
         check_inputs(self.config, prefix, source)
         if not n_new <= capacity <= self.config.max_length:
-            raise InputError(f"capacity is {capacity}; choose from {n_new} to {self.config.max_length}.")
+            raise InputError(
+                "capacity is {capacity}; choose from {n_new} to {max_length}.",
+                capacity=capacity,
+                n_new=n_new,
+                max_length=self.config.max_length,
+            )
         memory = None if source is None else self.model.encode(self._tensor(source.ids), self._tensor(source.mask))
         state = self._empty(n_rows, capacity, memory)
         logits = self._decode(prefix.ids, state)  # B T V
@@ -149,7 +158,9 @@ class EagerBackend:
         new = Batch(ids, np.full(ids.shape[0], ids.shape[-1], dtype=np.int64))
         new.check(self.config, "step")
         if ids.shape[0] != state.lengths.size or (ids.shape[0] > 1 and ids.shape[1] > 1):
-            raise InputError(f"A step of shape {ids.shape} does not fit a state of {state.lengths.size} rows.")
+            raise InputError(
+                "A step of shape {shape} does not fit a state of {size} rows.", shape=ids.shape, size=state.lengths.size
+            )
 
     def _empty(self, n_rows: int, capacity: int, memory: Memory | None) -> TorchState:
         """A state with nothing written yet."""
@@ -204,13 +215,15 @@ def torch_device(device: str | None) -> torch.device:
     try:
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     except RuntimeError:
-        raise BackendError(f"There is no device {device!r}; choose cpu, cuda or cuda:N.") from None
+        raise BackendError("There is no device {device!r}; choose cpu, cuda or cuda:N.", device=device) from None
     if place.type not in ("cpu", "cuda"):
-        raise BackendError(f"The device {device!r} is not supported; choose cpu, cuda or cuda:N.")
+        raise BackendError("The device {device!r} is not supported; choose cpu, cuda or cuda:N.", device=device)
     if place.type == "cuda":
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if (place.index or 0) >= count:
-            raise BackendError(f"The device {device!r} is not there ({count} CUDA devices found); choose cpu.")
+            raise BackendError(
+                "The device {device!r} is not there ({n} CUDA devices found); choose cpu.", device=device, n=count
+            )
         torch.set_float32_matmul_precision("highest")
     return place
 

@@ -50,12 +50,21 @@ def check_graph(path: Path, weights: Path, config: ModelConfig) -> None:
     for key, wanted in signature(config, index).items():
         if graph.metadata.get(key) != wanted:
             other = "another config" if key == "config_sha256" else f"another {weights.name}"
-            raise BackendError(f"{path} was made for {other} than the one beside it; {again}")
+            raise BackendError(
+                "{path} was made for {other} than the one beside it; {again}", path=path, other=other, again=again
+            )
     places = {(weights.name, str(entry.offset), str(entry.length)) for entry in index.tensors.values()}
     for entry in graph.external:
         place = tuple(entry.get(key, "") for key in ("location", "offset", "length"))
         if place not in places:
-            raise BackendError(f"{path} takes weights from {place[0]!r} at {place[1]}, no tensor of {weights}; {again}")
+            raise BackendError(
+                "{path} takes weights from {place!r} at {place_2}, no tensor of {weights}; {again}",
+                path=path,
+                place=place[0],
+                place_2=place[1],
+                weights=weights,
+                again=again,
+            )
 
 
 def read_graph(path: Path) -> GraphFile:
@@ -63,15 +72,24 @@ def read_graph(path: Path) -> GraphFile:
     again = f"make it again with: python -m export all {path.parent}"
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
-            raise BackendError(f"{path} is larger than {MAX_FILE_BYTES} bytes, so it holds weights; {again}")
+            raise BackendError(
+                "{path} is larger than {max_file_bytes} bytes, so it holds weights; {again}",
+                path=path,
+                max_file_bytes=MAX_FILE_BYTES,
+                again=again,
+            )
         graph = GraphFile()
         _walk("model", memoryview(path.read_bytes()), graph)
         if not graph.metadata:
             raise ValueError("it has no metadata")
     except FileNotFoundError:
-        raise BackendError(f"{path} does not exist; make it with: python -m export all {path.parent}") from None
+        raise BackendError(
+            "{path} does not exist; make it with: python -m export all {parent}", path=path, parent=path.parent
+        ) from None
     except (OSError, ValueError, IndexError, RecursionError) as error:
-        raise BackendError(f"{path} is not a whole graph of ours ({error}); {again}") from None
+        raise BackendError(
+            "{path} is not a whole graph of ours ({reason}); {again}", path=path, reason=error, again=again
+        ) from None
     return graph
 
 

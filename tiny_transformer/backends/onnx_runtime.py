@@ -131,7 +131,12 @@ class OrtBackend:
         check_inputs(self.config, prefix, source)
         n_rows, n_new = prefix.ids.shape
         if not n_new <= capacity <= self.config.max_length:
-            raise InputError(f"capacity is {capacity}; choose from {n_new} to {self.config.max_length}.")
+            raise InputError(
+                "capacity is {capacity}; choose from {n_new} to {max_length}.",
+                capacity=capacity,
+                n_new=n_new,
+                max_length=self.config.max_length,
+            )
         state = OrtState(
             caches=self._empty_caches(n_rows, capacity),
             memory=self._read(source),
@@ -148,10 +153,15 @@ class OrtBackend:
         """Add tokens (B, T) to every row; logits (B, V) after the last. T > 1 for a single row only."""
         shape = ids.shape
         if len(shape) != 2 or shape[0] != len(state.lengths) or 0 in shape or min(shape) > 1:
-            raise InputError(f"A step of shape {shape} does not fit a state of {len(state.lengths)} rows.")
+            raise InputError(
+                "A step of shape {shape} does not fit a state of {n} rows.", shape=shape, n=len(state.lengths)
+            )
         rows = ids.tolist()
         if min(map(min, rows)) < 0 or max(map(max, rows)) >= self.config.vocab_size:
-            raise InputError(f"A step holds ids outside the vocabulary of {self.config.vocab_size}; check them.")
+            raise InputError(
+                "A step holds ids outside the vocabulary of {vocab_size}; check them.",
+                vocab_size=self.config.vocab_size,
+            )
         logits = self._decode(rows, state)  # B T V
         state.lengths = [length + shape[1] for length in state.lengths]
         return logits[:, -1], state
@@ -254,7 +264,11 @@ class OrtBackend:
         shape = len(ids), len(ids[0])
         needed = max(state.lengths) + shape[1]
         if 0 < state.capacity < needed:
-            raise InputError(f"The cache has {state.capacity} places and {needed} are needed; ask for more.")
+            raise InputError(
+                "The cache has {capacity} places and {needed} are needed; ask for more.",
+                capacity=state.capacity,
+                needed=needed,
+            )
         if state.binding is None:
             state.session = self._decoder_session(len(ids))
             state.binding = state.session.io_binding()
@@ -334,11 +348,16 @@ def _check_int8(bundle: Bundle) -> None:
     """The 8-bit weights must have been made from the folder's own, where these are there."""
     path = bundle.folder / WEIGHTS_INT8
     if not bundle.has(WEIGHTS_INT8):
-        raise BackendError(f"{path} does not exist; make it with: python -m export all {bundle.folder}")
+        raise BackendError(
+            "{path} does not exist; make it with: python -m export all {folder}", path=path, folder=bundle.folder
+        )
     if bundle.has(WEIGHTS) and read_index(path).metadata.get(WEIGHTS_SHA256) != sha256(bundle.folder / WEIGHTS):
         raise BackendError(
-            f"{path} was made from another {WEIGHTS} than the one beside it; "
-            f"make it again with: python -m export all {bundle.folder}"
+            "{path} was made from another {weights} than the one beside it; make it again with: python "
+            "-m export all {folder}",
+            path=path,
+            weights=WEIGHTS,
+            folder=bundle.folder,
         )
 
 
@@ -358,7 +377,10 @@ def open_session(path: Path, threads: int) -> Any:
     except Exception as error:  # pybind types of its own, and RuntimeError
         reason = str(error).strip().splitlines()[0]
         raise BackendError(
-            f"ONNX Runtime cannot load {path} ({reason}); make it again with: python -m export all {path.parent}"
+            "ONNX Runtime cannot load {path} ({reason}); make it again with: python -m export all {parent}",
+            path=path,
+            reason=reason,
+            parent=path.parent,
         ) from None
 
 

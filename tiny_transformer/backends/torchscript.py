@@ -59,7 +59,9 @@ def load_archive(path: Path) -> torch.jit.ScriptModule:
             model: torch.jit.ScriptModule = load(path, map_location="cpu")
     except (RuntimeError, ValueError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise BundleError(f"{path} is not a TorchScript archive ({reason}); export it again.") from None
+        raise BundleError(
+            "{path} is not a TorchScript archive ({detail}); export it again.", path=path, detail=reason
+        ) from None
     return model
 
 
@@ -73,7 +75,9 @@ def check_weights(model: torch.nn.Module, weights: Mapping[str, np.ndarray], pat
             and np.array_equal(held[name].detach().float().numpy(), weights[name].astype(np.float32))
         )
         if not same:
-            raise BundleError(f"{path} holds other weights than the folder ({name} differs); export it again.")
+            raise BundleError(
+                "{path} holds other weights than the folder ({name} differs); export it again.", path=path, name=name
+            )
 
 
 @contextmanager

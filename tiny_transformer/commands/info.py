@@ -75,7 +75,7 @@ def shapes(bundle: Any, n_rows: int, n_source: int, n_target: int) -> list[dict[
     for name, value in (("batch", n_rows), ("source", n_source), ("target", n_target)):
         limit = 1_024 if name == "batch" else bundle.config.max_length
         if not 1 <= value <= limit:
-            raise InputError(f"--{name} is {value}; choose from 1 to {limit}.")
+            raise InputError("--{name} is {value}; choose from 1 to {limit}.", name=name, value=value, limit=limit)
     model = load_model(bundle)
     found: list[dict[str, Any]] = []
 

@@ -65,7 +65,9 @@ def run(options: argparse.Namespace) -> None:
 
     check_target(options.bundle, overwrite=options.overwrite)
     if not 0 <= options.seed < 2**63:
-        raise ConfigError(f"--seed is {options.seed}; choose a whole number from 0 up to, not including, 2**63.")
+        raise ConfigError(
+            "--seed is {seed}; choose a whole number from 0 up to, not including, 2**63.", seed=options.seed
+        )
     tokenizer = Tokenizer.load(options.tokenizer) if options.tokenizer else None
     if tokenizer is not None and options.vocab_size is None:
         options.vocab_size = tokenizer.vocab_size
@@ -73,18 +75,23 @@ def run(options: argparse.Namespace) -> None:
     task = options.task or ("translate" if config.is_encoder_decoder else "chat")
     if (task == "translate") != config.is_encoder_decoder:
         raise ConfigError(
-            f"task is {task}, which a model that is {config.architecture} cannot do; choose another --task or "
-            "--architecture."
+            "task is {task}, which a model that is {architecture} cannot do; choose another --task or --architecture.",
+            task=task,
+            architecture=config.architecture,
         )
     if tokenizer is not None and tokenizer.vocab_size != config.vocab_size:
         raise ConfigError(
-            f"vocab_size is {config.vocab_size}, but {options.tokenizer} has {tokenizer.vocab_size} tokens; leave "
-            "--vocab-size out."
+            "vocab_size is {vocab_size}, but {tokenizer} has {tokenizer_vocab_size} tokens; leave --vocab-size out.",
+            vocab_size=config.vocab_size,
+            tokenizer=options.tokenizer,
+            tokenizer_vocab_size=tokenizer.vocab_size,
         )
     if config.n_parameters > _MAX_PARAMETERS:
         raise ConfigError(
-            f"This shape has {config.n_parameters:,} parameters, more than the {_MAX_PARAMETERS:,} that init "
-            "makes; choose a smaller one."
+            "This shape has {n_parameters:,} parameters, more than the {max_parameters:,} that init "
+            "makes; choose a smaller one.",
+            n_parameters=config.n_parameters,
+            max_parameters=_MAX_PARAMETERS,
         )
     random_bundle(
         options.bundle, config, task, tokenizer, seed=options.seed, half=options.half, overwrite=options.overwrite

@@ -105,7 +105,9 @@ def _run_seeds(options: argparse.Namespace) -> None:
 
     for name in ("seed", "run_dir"):
         if getattr(options, name) is not None:
-            raise InputError(f"--{name.replace('_', '-')} is for a single run; leave it out where --seeds is given.")
+            raise InputError(
+                "--{replace} is for a single run; leave it out where --seeds is given.", replace=name.replace("_", "-")
+            )
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError("--seeds starts runs of its own; under torchrun give one --seed at a time.")
     values = _values(options)

@@ -45,7 +45,9 @@ def read_examples(source: Source, root: str, split: str, variant: int = 0) -> It
     # A small share of a small file may be empty by chance; a file of its own may not.
     if not found and split == source.split:
         what = source.path or source.format
-        raise DataError(f"{what} gave no {split} example; check the file, keep, leave_out and held_out.")
+        raise DataError(
+            "{what} gave no {split} example; check the file, keep, leave_out and held_out.", what=what, split=split
+        )
 
 
 def held_out(source: Source, root: str, split: str) -> list[Example]:

@@ -47,12 +47,18 @@ def locate(path: str) -> list[tuple[DataFile, ...]]:
     alternatives = _alternatives(path)
     for alternative in alternatives:
         if not _is_there(alternative):
-            raise DataError(f"{alternative} does not exist; check the data folder and the recipe's paths.")
+            raise DataError(
+                "{alternative} does not exist; check the data folder and the recipe's paths.", alternative=alternative
+            )
     if len(alternatives) == 2:
         return [tuple(_fetch(alternative) for alternative in alternatives)]
     names = _files_below(path)
     if not names:
-        raise DataError(f"{path} holds no {', '.join(EXTENSIONS)} file; name a file or another folder.")
+        raise DataError(
+            "{path} holds no {extensions} file; name a file or another folder.",
+            path=path,
+            extensions=", ".join(EXTENSIONS),
+        )
     return [(_fetch(name),) for name in names]
 
 

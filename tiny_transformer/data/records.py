@@ -79,7 +79,11 @@ class Faults:
             return
         message = f"{self.malformed:,} of {self.lines:,} lines of {what} are malformed ({'; '.join(self.first)})"
         if self.malformed > MAX_MALFORMED_SHARE * self.lines:
-            raise DataError(f"{message}; more than {MAX_MALFORMED_SHARE:.0%} is too many, correct the file.")
+            raise DataError(
+                "{message}; more than {max_malformed_share:.0%} is too many, correct the file.",
+                message=message,
+                max_malformed_share=MAX_MALFORMED_SHARE,
+            )
         if not again:
             _say_once(f"{message}; they are left out.")
 
@@ -107,7 +111,10 @@ def read_records(unit: tuple[DataFile, ...], kind: str, faults: Faults) -> Itera
     if len(unit) == 2:
         if kind != "pairs":
             raise DataError(
-                f"{unit[0].name} and {unit[1].name} are parallel files, but the format is {kind}, not pairs."
+                "{unit} and {unit_2} are parallel files, but the format is {kind}, not pairs.",
+                unit=unit[0].name,
+                unit_2=unit[1].name,
+                kind=kind,
             )
         yield from _parallel(unit[0], unit[1], faults)
         return
@@ -137,7 +144,9 @@ def _lines(file: DataFile, faults: Faults) -> Iterator[tuple[int, str | None]]:
                     faults.add(file, number, "not UTF-8")
                     yield number, None
     except OSError as error:
-        raise DataError(f"{file.name} cannot be read ({error.strerror}); check the path.") from None
+        raise DataError(
+            "{file} cannot be read ({reason}); check the path.", file=file.name, reason=error.strerror
+        ) from None
 
 
 def _parallel(source: DataFile, target: DataFile, faults: Faults) -> Iterator[tuple[str, str]]:
@@ -145,7 +154,11 @@ def _parallel(source: DataFile, target: DataFile, faults: Faults) -> Iterator[tu
     pairs = zip_longest(_lines(source, faults), _lines(target, target_faults), fillvalue=(-1, None))
     for (number, a), (other, b) in pairs:
         if number != other:
-            raise DataError(f"{source.name} and {target.name} have different numbers of lines; they are not parallel.")
+            raise DataError(
+                "{source} and {target} have different numbers of lines; they are not parallel.",
+                source=source.name,
+                target=target.name,
+            )
         if a is None or b is None or not (a.strip() or b.strip()):
             continue
         if not (a.strip() and b.strip()):

@@ -33,7 +33,9 @@ class Request:
         if not self.prefixes:
             raise InputError("A batch needs at least one row; pass some text.")
         if self.sources is not None and len(self.sources) != len(self.prefixes):
-            raise InputError(f"There are {len(self.sources)} sources for {len(self.prefixes)} prefixes; pair them up.")
+            raise InputError(
+                "There are {n} sources for {n_2} prefixes; pair them up.", n=len(self.sources), n_2=len(self.prefixes)
+            )
 
     def share(self, numbers: Sequence[int], halt: threading.Event) -> "Request":
         """Some of the rows as a request of their own."""

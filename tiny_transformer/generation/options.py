@@ -44,23 +44,31 @@ class GenerationOptions:
         if self.seed is not None:
             _whole("seed", self.seed, 0, 2**64 - 1)
         if not isinstance(self.logprobs, bool):
-            raise InputError(f"logprobs is {self.logprobs!r}; choose True or False.")
+            raise InputError("logprobs is {logprobs!r}; choose True or False.", logprobs=self.logprobs)
         object.__setattr__(self, "stop", _stop_strings(self.stop))
         self._check_together()
 
     def _check_together(self) -> None:
         if self.min_new_tokens > self.max_new_tokens:
             raise InputError(
-                f"min_new_tokens is {self.min_new_tokens}, above max_new_tokens {self.max_new_tokens}; lower it."
+                "min_new_tokens is {min_new_tokens}, above max_new_tokens {max_new_tokens}; lower it.",
+                min_new_tokens=self.min_new_tokens,
+                max_new_tokens=self.max_new_tokens,
             )
         if self.n_best > self.num_beams:
-            raise InputError(f"n_best is {self.n_best}, above num_beams {self.num_beams}; use more beams.")
+            raise InputError(
+                "n_best is {n_best}, above num_beams {num_beams}; use more beams.",
+                n_best=self.n_best,
+                num_beams=self.num_beams,
+            )
         if self.alternatives and not self.logprobs:
             raise InputError("alternatives come with log-probabilities; leave logprobs out.")
         if self.num_beams > 1 and self.temperature > 0:
             raise InputError(
-                f"num_beams is {self.num_beams} and temperature {self.temperature}, but beam search draws nothing; "
-                "set num_beams to 1 or temperature to 0."
+                "num_beams is {beams} and temperature {temperature}, but beam search draws nothing; set "
+                "num_beams to 1 or temperature to 0.",
+                beams=self.num_beams,
+                temperature=self.temperature,
             )
 
     @classmethod
@@ -69,7 +77,11 @@ class GenerationOptions:
         known = [f.name for f in fields(cls)]
         unknown = sorted(set(keywords) - set(known))
         if unknown:
-            raise InputError(f"There is no option {', '.join(unknown)}; choose among {', '.join(known)}.")
+            raise InputError(
+                "There is no option {unknown}; choose among {known}.",
+                unknown=", ".join(unknown),
+                known=", ".join(known),
+            )
         given = {name: value for name, value in keywords.items() if value is not None}
         if defaults is not None:
             names = ("max_new_tokens", "length_penalty", "repetition_penalty")
@@ -82,25 +94,33 @@ class GenerationOptions:
 
 def _whole(name: str, value: Any, low: int, high: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise InputError(f"{name} is {value!r}; choose a whole number from {low} to {high}.")
+        raise InputError(
+            "{name} is {value!r}; choose a whole number from {low} to {high}.",
+            name=name,
+            value=value,
+            low=low,
+            high=high,
+        )
 
 
 def _number(name: str, value: Any, low: float, high: float, wanted: str, *, open_low: bool = False) -> None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value) or not low <= value <= high or (open_low and value == low):
-        raise InputError(f"{name} is {value!r}; choose {wanted}.")
+        raise InputError("{name} is {value!r}; choose {wanted}.", name=name, value=value, wanted=wanted)
 
 
 def _stop_strings(value: Any) -> tuple[str, ...]:
     """One string or several, as a tuple of strings that have bytes."""
     strings = (value,) if isinstance(value, str) else value
     if not isinstance(strings, list | tuple) or not all(isinstance(item, str) and item for item in strings):
-        raise InputError(f"stop is {value!r}; give one string or a list of strings, none of them empty.")
+        raise InputError("stop is {value!r}; give one string or a list of strings, none of them empty.", value=value)
     if len(strings) > MAX_STOP_STRINGS:
-        raise InputError(f"stop has {len(strings)} strings; give at most {MAX_STOP_STRINGS}.")
+        raise InputError(
+            "stop has {n} strings; give at most {max_stop_strings}.", n=len(strings), max_stop_strings=MAX_STOP_STRINGS
+        )
     for item in strings:
         try:
             item.encode("utf-8")
         except UnicodeEncodeError:
-            raise InputError(f"The stop string {item!r} holds a lone surrogate; remove it.") from None
+            raise InputError("The stop string {item!r} holds a lone surrogate; remove it.", item=item) from None
     return tuple(strings)

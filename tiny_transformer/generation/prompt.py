@@ -21,7 +21,9 @@ def fit_dialogue(
     check_dialogue(messages)
     room = max_length - reply_room(max_length, max_new_tokens) - n_start - 1  # 1 for <assistant>
     if room < 3:  # a role, a token, an end
-        raise InputError(f"A context of {max_length} tokens has no room for a message beside the reply; shorten it.")
+        raise InputError(
+            "A context of {size} tokens has no room for a message beside the reply; shorten it.", size=max_length
+        )
     turns = [tokenizer.encode_turn(message) for message in messages]
     system = turns[:1] if messages[0]["role"] == "system" else []
     rest = turns[len(system) :]
@@ -53,11 +55,13 @@ def reply_room(max_length: int, max_new_tokens: int) -> int:
 def check_dialogue(messages: object) -> None:
     """Refuse what is no dialogue, or leaves the model nothing to answer."""
     if isinstance(messages, str) or not isinstance(messages, Sequence) or not messages:
-        raise InputError('A dialogue is a list of {"role": ..., "content": ...}; give at least one message.')
+        raise InputError('A dialogue is a list of {{"role": ..., "content": ...}}; give at least one message.')
     parts = [message_parts(message) for message in messages]
     role, content = parts[-1]
     if role != "user":
-        raise InputError(f"The last message is from the {role}; it must be the user's for the model to reply.")
+        raise InputError(
+            "The last message is from the {role}; it must be the user's for the model to reply.", role=role
+        )
     if not content:
         raise InputError("The last message is empty; write something.")
 
@@ -96,7 +100,9 @@ def prompt_for(
         ids, notices = fit_dialogue(bundle.tokenizer, dialogue, bundle.config.max_length, wanted, len(start))
         return Prompt((*ids, *start), None, tuple(notices))
     if not isinstance(content, str):
-        raise InputError(f"A model for {task} takes a text, not {type(content).__name__}; pass a string.")
+        raise InputError(
+            "A model for {task} takes a text, not {kind}; pass a string.", task=task, kind=type(content).__name__
+        )
     if not content:
         raise InputError("The text is empty; write something.")
     if task == "translate":
@@ -107,7 +113,7 @@ def prompt_for(
 def _translation(bundle: Bundle, text: str, start: list[int]) -> Prompt:
     special = bundle.generation
     if len(start) >= bundle.config.max_length:
-        raise InputError(f"The start of the answer has {len(start)} tokens and fills the context; shorten it.")
+        raise InputError("The start of the answer has {n} tokens and fills the context; shorten it.", n=len(start))
     ids = bundle.tokenizer.encode(text)
     limit = special.max_source_tokens - 1  # the end token is one
     notices = _notices(len(ids), limit, "first")
@@ -119,7 +125,7 @@ def _completion(bundle: Bundle, text: str, start: list[int], max_new_tokens: int
     ids = bundle.tokenizer.encode(text)
     room = bundle.config.max_length - len(start) - 1  # 1 for <bos>
     if room < 1:
-        raise InputError(f"The start of the answer has {len(start)} tokens and fills the context; shorten it.")
+        raise InputError("The start of the answer has {n} tokens and fills the context; shorten it.", n=len(start))
     limit = len(ids)
     if len(ids) > room:
         limit = max(1, room - reply_room(bundle.config.max_length, max_new_tokens))
@@ -143,10 +149,12 @@ def checked_ids(ids: object, vocab_size: int) -> list[int]:
     if isinstance(ids, np.ndarray):
         ids = ids.tolist()
     if not isinstance(ids, Sequence) or isinstance(ids, str | bytes):
-        raise InputError(f"Expected a list of token ids, not {type(ids).__name__}; pass whole numbers.")
+        raise InputError("Expected a list of token ids, not {kind}; pass whole numbers.", kind=type(ids).__name__)
     for i in ids:
         if isinstance(i, bool) or not isinstance(i, int | np.integer):
-            raise InputError(f"A token id must be a whole number, not {i!r}; correct the ids.")
+            raise InputError("A token id must be a whole number, not {value!r}; correct the ids.", value=i)
         if not 0 <= i < vocab_size:
-            raise InputError(f"The token id {i} is outside the vocabulary of {vocab_size}; check the tokenizer.")
+            raise InputError(
+                "The token id {id} is outside the vocabulary of {size}; check the tokenizer.", id=i, size=vocab_size
+            )
     return [int(i) for i in ids]

@@ -24,14 +24,20 @@ def load_weights(model: torch.nn.Module, weights: Mapping[str, np.ndarray], *, w
     unknown = sorted(weights.keys() - expected.keys())
     if missing or unknown:
         faults = [f"lacks {name}" for name in missing[:3]] + [f"has the unknown {name}" for name in unknown[:3]]
-        raise BundleError(f"{where} {' and '.join(faults)}; it belongs to a model of another shape.")
+        raise BundleError(
+            "{path} {faults}; it belongs to a model of another shape.", path=where, faults=" and ".join(faults)
+        )
     with torch.no_grad():
         for name, parameter in expected.items():
             array = weights[name]
             if array.shape != tuple(parameter.shape):
                 raise BundleError(
-                    f"{where}: {name} has shape {array.shape}, but the config asks for {tuple(parameter.shape)}; "
-                    "it belongs to a model of another shape."
+                    "{where}: {name} has shape {shape}, but the config asks for {shape_2}; it belongs to a model "
+                    "of another shape.",
+                    where=where,
+                    name=name,
+                    shape=array.shape,
+                    shape_2=tuple(parameter.shape),
                 )
             parameter.copy_(torch.from_numpy(array.astype(np.float32)))
 

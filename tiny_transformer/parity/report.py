@@ -77,10 +77,14 @@ class ParityReport:
             )
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ParityError(
-                f"{where} is not a parity report ({error}); make it again: python -m export all."
+                "{where} is not a parity report ({reason}); make it again: python -m export all.",
+                where=where,
+                reason=error,
             ) from None
         if not intact or values["verdict"] != report.verdict:
-            raise ParityError(f"{where} was edited after it was written; make it again: python -m export all.")
+            raise ParityError(
+                "{where} was edited after it was written; make it again: python -m export all.", where=where
+            )
         return report
 
     def raise_if_failed(self) -> None:
@@ -88,7 +92,13 @@ class ParityReport:
         if self.verdict != "verified":
             named = "; ".join(f"{case.candidate}: {case.name} ({case.detail})" for case in self.failures[:3])
             more = f" and {len(self.failures) - 3} more" if len(self.failures) > 3 else ""
-            raise ParityError(f"Parity failed in {len(self.failures)} of {len(self.cases)} cases: {named}{more}.")
+            raise ParityError(
+                "Parity failed in {n} of {n_2} cases: {named}{more}.",
+                n=len(self.failures),
+                n_2=len(self.cases),
+                named=named,
+                more=more,
+            )
 
 
 def stored_report(bundle: Bundle, names: Iterable[str] | None = None) -> ParityReport | None:
@@ -100,18 +110,24 @@ def stored_report(bundle: Bundle, names: Iterable[str] | None = None) -> ParityR
     if not path.is_file():
         return None
     if path.stat().st_size > _MAX_BYTES:
-        raise ParityError(f"{path} is larger than {_MAX_BYTES} bytes; it is no report of ours.")
+        raise ParityError("{path} is larger than {n} bytes; it is no report of ours.", path=path, n=_MAX_BYTES)
     report = ParityReport.from_json(path.read_text(encoding="utf-8", errors="replace"), where=str(path))
     report.raise_if_failed()
     for name in names if names is not None else [name for name in report.files if bundle.has(name)]:
         if name not in report.files:
             raise ParityError(
-                f"{path} does not cover {name}; make the report again: python -m export all {bundle.folder}."
+                "{path} does not cover {name}; make the report again: python -m export all {folder}.",
+                path=path,
+                name=name,
+                folder=bundle.folder,
             )
         if sha256(bundle.folder / name) != report.files[name]:
             raise ParityError(
-                f"{bundle.folder / name} is not the file that {PARITY} vouches for; restore it, or make the report "
-                f"again: python -m export all {bundle.folder}."
+                "{path} is not the file that {parity} vouches for; restore it, or make the report again: "
+                "python -m export all {folder}.",
+                path=bundle.folder / name,
+                parity=PARITY,
+                folder=bundle.folder,
             )
     return report
 

@@ -43,9 +43,19 @@ def evaluation_examples(bundle: Bundle) -> list[Example]:
             values = json.loads(line)
             examples.append(_example(bundle, values))
         except (ValueError, KeyError, TypeError) as error:
-            raise BundleError(f"{path}, line {number}: not an example ({error!r}); restore the file.") from None
+            raise BundleError(
+                "{path}, line {number}: not an example ({reason!r}); restore the file.",
+                path=path,
+                number=number,
+                reason=error,
+            ) from None
     if len(examples) > MAX_EXAMPLES:
-        raise BundleError(f"{path} has {len(examples)} examples; at most {MAX_EXAMPLES} belong in a model folder.")
+        raise BundleError(
+            "{path} has {n} examples; at most {max_examples} belong in a model folder.",
+            path=path,
+            n=len(examples),
+            max_examples=MAX_EXAMPLES,
+        )
     return examples
 
 

@@ -63,7 +63,9 @@ def load_state(folder: Path) -> RunState:
     try:
         return RunState(**json.loads((folder / _STATE).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
-        raise TrainingError(f"{folder} is not a checkpoint ({error}); remove it or restore it.") from None
+        raise TrainingError(
+            "{folder} is not a checkpoint ({reason}); remove it or restore it.", folder=folder, reason=error
+        ) from None
 
 
 def has_checkpoint(folder: Path) -> bool:
@@ -104,8 +106,9 @@ def check_same_recipe(state: RunState, recipe: dict[str, Any]) -> None:
             changed = [] if section == "evaluation" or values == old else [section]
         if changed:
             raise TrainingError(
-                f"The unfinished run was started with another {changed[0]}; resume it as it was, or add --overwrite "
-                "without --resume to start anew."
+                "The unfinished run was started with another {changed}; resume it as it was, or add "
+                "--overwrite without --resume to start anew.",
+                changed=changed[0],
             )
 
 

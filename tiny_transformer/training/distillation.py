@@ -47,7 +47,11 @@ class Borrowing:
         """
         first = recipe.sources[0]
         if first.format != "intents" or first.split != "train":
-            raise ConfigError(f"The first source of recipe {recipe.name} teaches no intents, and {_ALSO}; name chat.")
+            raise ConfigError(
+                "The first source of recipe {recipe} teaches no intents, and {also}; name chat.",
+                recipe=recipe.name,
+                also=_ALSO,
+            )
         held_out = [q for path in excluded for questions, _ in _intents(locate(path), path) for q in questions]
         for source in (source for source in recipe.sources if source.format == "intents"):
             intents = _intents(source_files(source, root), source.path)
@@ -80,8 +84,9 @@ class Borrowing:
                 kept[number] += [t for words, t in phrasings.items() if uses[words] == 1 and self._is_new(words)]
         if not any(kept.values()):
             raise DataError(
-                f"Of {len(said):,} translations none is a new phrasing: each belongs to no intent of ours, is ours "
-                "already, or comes near one that is held out; check that both files hold the same small talk."
+                "Of {n:,} translations none is a new phrasing: each belongs to no intent of ours, is ours "
+                "already, or comes near one that is held out; check that both files hold the same small talk.",
+                n=len(said),
             )
         return [
             json.dumps({"answer": self.own[number][1], "questions": phrasings}, ensure_ascii=False)
@@ -137,7 +142,7 @@ def count_phrasings(lines: Iterable[str]) -> int:
 def _intents(units: Iterable[tuple[DataFile, ...]], name: str) -> list[Intent]:
     found: list[Intent] = list(read_all(units, "intents", name))
     if not found:
-        raise DataError(f"{name} holds no intents; name a JSONL file of questions and answers.")
+        raise DataError("{name} holds no intents; name a JSONL file of questions and answers.", name=name)
     return found
 
 
@@ -164,9 +169,11 @@ class Distillation:
 
     def __post_init__(self) -> None:
         if self.teacher.task != "translate":
-            raise InputError(f"The teacher is for {self.teacher.task}, not for translation; name a translator.")
+            raise InputError(
+                "The teacher is for {task}, not for translation; name a translator.", task=self.teacher.task
+            )
         if self.batch_rows < 1:
-            raise InputError(f"--batch-rows is {self.batch_rows}; choose a number of at least 1.")
+            raise InputError("--batch-rows is {batch_rows}; choose a number of at least 1.", batch_rows=self.batch_rows)
 
     @property
     def signature(self) -> dict[str, Any]:
@@ -193,7 +200,7 @@ def distil(
 ) -> list[str]:
     """Write all that the teacher says, put into `lines`, which are given back too. A killed run goes on."""
     if out.exists() and not overwrite:
-        raise DataError(f"{out} is there already; add --overwrite to replace it.")
+        raise DataError("{out} is there already; add --overwrite to replace it.", out=out)
     partial = out.with_name(out.name + ".partial")
     done = _resumed(partial, work.signature)
     prompts = [prompt_for(work.teacher.bundle, source) for source in work.sources]
@@ -214,7 +221,9 @@ def distil(
             bar.update(len(places))
     said = [(work.sources[i], target) for i in range(len(prompts)) for target in _kept(done[i], work.forbidden)]
     if not said:
-        raise DataError(f"The teacher gave no usable target for {len(prompts):,} sources; look at it with generate.")
+        raise DataError(
+            "The teacher gave no usable target for {n:,} sources; look at it with generate.", n=len(prompts)
+        )
     written = lines(said)
     atomic.write_file(out, "".join(line + "\n" for line in written))
     partial.unlink()
@@ -289,7 +298,9 @@ def _resumed(partial: Path, signature: dict[str, Any]) -> dict[int, list[str]]:
         except ValueError:
             break  # cut short by a kill
         if not whole and value != signature:
-            raise DataError(f"{partial} was begun with another teacher, data or options; remove it to start anew.")
+            raise DataError(
+                "{partial} was begun with another teacher, data or options; remove it to start anew.", partial=partial
+            )
         if whole:
             done[value[0]] = value[1]
         whole.append(line)

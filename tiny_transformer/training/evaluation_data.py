@@ -48,7 +48,9 @@ def card_questions(bundle: Bundle, root: str) -> tuple[Recipe, list[QuestionSet]
         recipe = told_recipe(json.loads((bundle.folder / TRAINING).read_text(encoding="utf-8"))["recipe"])
     except (OSError, ValueError, KeyError, TypeError):
         raise DataError(
-            f"{bundle.folder} has no {TRAINING} that names its test data; name a file of examples."
+            "{folder} has no {training} that names its test data; name a file of examples.",
+            folder=bundle.folder,
+            training=TRAINING,
         ) from None
     return recipe, question_sets(recipe, root, "test")
 
@@ -59,7 +61,7 @@ def read_questions(files: Sequence[Path]) -> list[Question]:
         unit = tuple(DataFile(str(file), file) for file in files)
         return [Question(a, b) for a, b in read_all([unit], "pairs", unit[0].name)]
     if len(files) != 1:
-        raise DataError(f"{len(files)} files were given; name one file, or two parallel ones.")
+        raise DataError("{n} files were given; name one file, or two parallel ones.", n=len(files))
     (file,) = files
     kind = _kind(file)
     if kind == "evaluation":
@@ -91,9 +93,11 @@ def _kind(file: Path) -> str:
         with file.open(encoding="utf-8") as stream:
             first = json.loads(next((line for line in stream if line.strip()), "{}"))
     except (OSError, ValueError) as error:
-        raise DataError(f"{file} cannot be read as JSON lines ({error}); check the file.") from None
+        raise DataError(
+            "{file} cannot be read as JSON lines ({reason}); check the file.", file=file, reason=error
+        ) from None
     if not isinstance(first, dict):
-        raise DataError(f"{file} does not hold JSON objects; check the file.")
+        raise DataError("{file} does not hold JSON objects; check the file.", file=file)
     return "intents" if "questions" in first else "evaluation"
 
 
@@ -104,6 +108,6 @@ def _evaluation_lines(file: Path) -> list[Question]:
         try:
             record = json.loads(line)
         except ValueError:
-            raise DataError(f"{file}:{number} is not JSON; correct it.") from None
+            raise DataError("{file}:{number} is not JSON; correct it.", file=file, number=number) from None
         found.append(question_from_record(record, f"{file}:{number}"))
     return found

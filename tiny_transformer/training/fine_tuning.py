@@ -54,7 +54,11 @@ class Origin:
         folder, generation, config = self.bundle.folder, self.bundle.generation, self.bundle.config
         if generation.task != recipe.task:
             raise ConfigError(
-                f"{folder} was trained to {generation.task}, recipe {recipe.name} is to {recipe.task}; match them."
+                "{folder} was trained to {task}, recipe {recipe} is to {recipe_task}; match them.",
+                folder=folder,
+                task=generation.task,
+                recipe=recipe.name,
+                recipe_task=recipe.task,
             )
         languages = (*generation.source_languages, generation.target_language)
         if recipe.task == "translate" and recipe.languages and languages != recipe.languages:
@@ -79,7 +83,8 @@ def check_changes(changes: Iterable[str]) -> None:
         key = change.partition("=")[0]
         if key.startswith(("model.", "tokenizer.")) and key not in _FREE:
             raise ConfigError(
-                f"{key} cannot be changed: shape and vocabulary are those of the model to start from; leave it out."
+                "{key} cannot be changed: shape and vocabulary are those of the model to start from; leave it out.",
+                key=key,
             )
 
 
@@ -88,8 +93,10 @@ def check_same_origin(state: RunState, origin: Origin | None) -> None:
     first, now = state.started_from, origin.told if origin is not None else {}
     if any(first.get(key) != now.get(key) for key in ("sha256", "tokenizer_sha256")):
         raise TrainingError(
-            f"The unfinished run started from {first.get('name', 'nothing')}, not from {now.get('name', 'nothing')}; "
-            "resume it as it was, or add --overwrite without --resume to start anew."
+            "The unfinished run started from {get}, not from {get_2}; resume it as it was, or add "
+            "--overwrite without --resume to start anew.",
+            get=first.get("name", "nothing"),
+            get_2=now.get("name", "nothing"),
         )
 
 
@@ -105,5 +112,7 @@ def _learnt(path: Path) -> dict[str, Any]:
         ]
         licences = {recipe.get("licence", ""), *([earlier.get("licence", "")] if earlier else [])}
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise BundleError(f"{path} is not what training writes ({error!r}); restore it or remove it.") from None
+        raise BundleError(
+            "{path} is not what training writes ({reason!r}); restore it or remove it.", path=path, reason=error
+        ) from None
     return {"licence": str(licences.pop()) if len(licences) == 1 else "", "sources": sources}

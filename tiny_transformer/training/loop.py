@@ -229,8 +229,11 @@ class Trainer:
         state = self.state
         if not math.isfinite(loss):
             raise TrainingError(
-                f"The loss became {loss} before step {state.step:,}; lower --learning-rate or --clip-norm. "
-                f"The last good checkpoint is in {self.run_dir / LAST}."
+                "The loss became {loss} before step {step:,}; lower --learning-rate or --clip-norm. The last "
+                "good checkpoint is in {path}.",
+                loss=loss,
+                step=state.step,
+                path=self.run_dir / LAST,
             )
         seconds = now - self._window_began
         state.seconds += seconds
@@ -288,7 +291,9 @@ class Trainer:
         name = self.recipe.evaluation.metric
         if name not in metrics:
             raise TrainingError(
-                f"The recipe picks the best model by {name}, but dev gives {', '.join(metrics)}; set evaluation.metric."
+                "The recipe picks the best model by {name}, but dev gives {metrics}; set evaluation.metric.",
+                name=name,
+                metrics=", ".join(metrics),
             )
         before = self.state.best.get(name)
         if before is None or self.state.evaluations == 1:  # a new phase starts a new contest

@@ -101,12 +101,14 @@ def load_recipe(name: str, overrides: Sequence[str] = (), also: Sequence[str] = 
             text = Path(name).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             raise ConfigError(
-                f"There is no recipe {name!r}; choose one of {', '.join(recipe_names())}, or name a TOML file."
+                "There is no recipe {name!r}; choose one of {recipe_names}, or name a TOML file.",
+                name=name,
+                recipe_names=", ".join(recipe_names()),
             ) from None
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{name} is not a TOML file ({error}); correct it.") from None
+        raise ConfigError("{name} is not a TOML file ({reason}); correct it.", name=name, reason=error) from None
     for path in also:
         _add_source(values, path)
     for override in overrides:
@@ -125,7 +127,12 @@ def parse_recipe(values: Mapping[str, Any], *, name: str) -> Recipe:
     where = f"recipe {name}"
     unknown = sorted(set(values) - set(_KEYS))
     if unknown:
-        raise ConfigError(f"{where} has unknown keys {', '.join(unknown)}; remove them (known: {', '.join(_KEYS)}).")
+        raise ConfigError(
+            "{path} has unknown keys {keys}; remove them (known: {known}).",
+            path=where,
+            keys=", ".join(unknown),
+            known=", ".join(_KEYS),
+        )
     task = values.get("task", "translate")
     one_of("task", task, TASKS)
     sources = tuple(_source(item, f"{where}: sources") for item in _tables(values, "sources", [], where))
@@ -149,25 +156,37 @@ def parse_recipe(values: Mapping[str, Any], *, name: str) -> Recipe:
 
 def _check(recipe: Recipe, where: str) -> None:
     if not any(source.split == "train" for source in recipe.sources):
-        raise ConfigError(f"{where} has no source to train on; add one under [[sources]].")
+        raise ConfigError("{where} has no source to train on; add one under [[sources]].", where=where)
     names = [source.name for source in recipe.sources]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ConfigError(f"{where} has two sources named {twice[0]}; give each a name of its own.")
+        raise ConfigError(
+            "{where} has two sources named {twice}; give each a name of its own.", where=where, twice=twice[0]
+        )
     for source in recipe.sources:
         if (source.format in PAIRS) != (recipe.task == "translate"):
             fitting = [name for name in FORMATS if (name in PAIRS) == (recipe.task == "translate")]
             raise ConfigError(
-                f"{where}: source {source.name} has the format {source.format}, but the task {recipe.task} "
-                f"learns from {' or '.join(fitting)}; correct it."
+                "{where}: source {source} has the format {format}, but the task {task} learns from "
+                "{fitting}; correct it.",
+                where=where,
+                source=source.name,
+                format=source.format,
+                task=recipe.task,
+                fitting=" or ".join(fitting),
             )
     for phase in recipe.phases:
         strangers = sorted(set(phase.repeat) - set(names))
         if strangers:
-            raise ConfigError(f"{where}: phase {phase.name} repeats the unknown source {strangers[0]}; correct it.")
+            raise ConfigError(
+                "{where}: phase {phase} repeats the unknown source {strangers}; correct it.",
+                where=where,
+                phase=phase.name,
+                strangers=strangers[0],
+            )
     total = sum(phase.share for phase in recipe.phases)
     if abs(total - 1.0) > 1e-6:
-        raise ConfigError(f"{where}: the shares of the phases add up to {total:g}; make it 1.")
+        raise ConfigError("{where}: the shares of the phases add up to {total:g}; make it 1.", where=where, total=total)
 
 
 def _source(values: Any, where: str) -> Source:
@@ -175,7 +194,9 @@ def _source(values: Any, where: str) -> Source:
     if isinstance(values, Mapping):
         twice = [f"{old} and {new}" for old, new in _FORMERLY.items() if old in values and new in values]
         if twice:
-            raise ConfigError(f"{where} has {twice[0]}, which are the same setting; remove one.")
+            raise ConfigError(
+                "{where} has {twice}, which are the same setting; remove one.", where=where, twice=twice[0]
+            )
         values = {_FORMERLY.get(name, name): value for name, value in values.items()}
     return _build(Source, values, where)
 
@@ -183,14 +204,16 @@ def _source(values: Any, where: str) -> Source:
 def _build(cls: type[_T], values: Any, where: str) -> _T:
     """A settings value; keys that are not given have their defaults."""
     if not isinstance(values, Mapping):
-        raise ConfigError(f"{where} must be a table, not {values!r}; correct it.")
+        raise ConfigError("{where} must be a table, not {values!r}; correct it.", where=where, values=values)
     return cls.from_dict({**defaults_of(cls), **values}, where=where)
 
 
 def _tables(values: Mapping[str, Any], key: str, default: list[Any], where: str) -> list[Any]:
     found = values.get(key, default)
     if not isinstance(found, list):
-        raise ConfigError(f"{where}: {key} must be a list of tables, not {found!r}; correct it.")
+        raise ConfigError(
+            "{where}: {key} must be a list of tables, not {found!r}; correct it.", where=where, key=key, found=found
+        )
     return found
 
 
@@ -199,14 +222,21 @@ def _model(task: str, values: Mapping[str, Any], where: str) -> ModelConfig:
     defaults = ModelConfig.gpt() if decoder_only else ModelConfig()
     config = ModelConfig.from_dict({**defaults.to_dict(), **values}, where=where)
     if (task == "translate") != config.is_encoder_decoder:
-        raise ConfigError(f"{where}: a {config.architecture} model cannot {task}; change task or architecture.")
+        raise ConfigError(
+            "{where}: a {architecture} model cannot {task}; change task or architecture.",
+            where=where,
+            architecture=config.architecture,
+            task=task,
+        )
     return config
 
 
 def _add_source(values: dict[str, Any], path: str) -> None:
     sources = values.get("sources", [])
     if not sources:
-        raise ConfigError(f"{path} cannot be added: the recipe has no source to take it like; name it with --data.")
+        raise ConfigError(
+            "{path} cannot be added: the recipe has no source to take it like; name it with --data.", path=path
+        )
     place = path if path.startswith(HUB) else str(Path(path).resolve())  # not below the recipe's data folder
     # Dots would be taken for steps of a key: sources.NAME.repeat must reach it.
     name = Path(path).name.removesuffix(Path(path).suffix).replace(".", "-")
@@ -220,7 +250,9 @@ def _override(values: dict[str, Any], override: str) -> None:
     """Set `training.seed=2`, `sources.smalltalk.repeat=3` or `phases.0.share=0.5` in the recipe's values."""
     key, equals, text = override.partition("=")
     if not equals or not key:
-        raise ConfigError(f"--set {override} is not key=value; write for example --set training.seed=2.")
+        raise ConfigError(
+            "--set {override} is not key=value; write for example --set training.seed=2.", override=override
+        )
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -230,7 +262,7 @@ def _override(values: dict[str, Any], override: str) -> None:
     for part in path:
         place = _descend(place, part, override)
     if isinstance(place, list):
-        raise ConfigError(f"--set {override} names a list; add a name or a number to the key.")
+        raise ConfigError("--set {override} names a list; add a name or a number to the key.", override=override)
     place[last] = value
 
 
@@ -239,7 +271,11 @@ def _descend(place: Any, part: str, override: str) -> Any:
         for i, item in enumerate(place):
             if part in (str(i), item.get("name"), item.get("path")):
                 return item
-        raise ConfigError(f"--set {override}: there is no {part!r} in this recipe; correct the key.")
+        raise ConfigError(
+            "--set {override}: there is no {part!r} in this recipe; correct the key.", override=override, part=part
+        )
     if not isinstance(place, dict) or not isinstance(place.setdefault(part, {}), dict | list):
-        raise ConfigError(f"--set {override}: {part!r} is a value, not a table; correct the key.")
+        raise ConfigError(
+            "--set {override}: {part!r} is a value, not a table; correct the key.", override=override, part=part
+        )
     return place[part]

@@ -127,12 +127,16 @@ def with_user_data(recipe: Recipe, data: str) -> tuple[Recipe, str]:
     below = [source for source in recipe.sources if source.path and join("data", source.path) != source.path]
     if not data:
         if below:
-            raise ConfigError(f"Recipe {recipe.name} needs data; add --data with the folder of {below[0].path}.")
+            raise ConfigError(
+                "Recipe {recipe} needs data; add --data with the folder of {path}.",
+                recipe=recipe.name,
+                path=below[0].path,
+            )
         return recipe, ""
     if any(exists(join(data, source.path)) for source in below) and not _is_file(data):
         return recipe, data
     if not _is_file(data) and not exists(data):
-        raise ConfigError(f"{data} does not exist; name a folder or a file with --data.")
+        raise ConfigError("{data} does not exist; name a folder or a file with --data.", data=data)
     if below:
         logger.info(
             "%s holds none of the files of %s (such as %s): read as your own data", data, recipe.name, below[0].path
@@ -152,7 +156,8 @@ def _prepare_run(run_dir: Path, world: World, *, resume: bool, overwrite: bool) 
         if has_checkpoint(run_dir / LAST) and not resume:
             if not overwrite:
                 raise TrainingError(
-                    f"{run_dir} holds an unfinished run; add --resume to go on with it or --overwrite to start anew."
+                    "{run_dir} holds an unfinished run; add --resume to go on with it or --overwrite to start anew.",
+                    run_dir=run_dir,
                 )
             shutil.rmtree(run_dir)
         run_dir.mkdir(parents=True, exist_ok=True)

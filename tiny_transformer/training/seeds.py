@@ -35,9 +35,9 @@ class SeedRuns:
 
     def __post_init__(self) -> None:
         if len(set(self.seeds)) != len(self.seeds):
-            raise TrainingError(f"--seeds names {_twice(self.seeds)} twice; give each seed once.")
+            raise TrainingError("--seeds names {twice} twice; give each seed once.", twice=_twice(self.seeds))
         if self.at_once < 1:
-            raise TrainingError(f"--at-once is {self.at_once}; choose a number of at least 1.")
+            raise TrainingError("--at-once is {at_once}; choose a number of at least 1.", at_once=self.at_once)
 
     def folder(self, seed: int) -> Path:
         """The model folder of one seed."""
@@ -123,7 +123,9 @@ def _settle(runs: SeedRuns, seed: int, process: subprocess.Popen[bytes], log: IO
         return
     said = _last_line(runs.run_dir(seed) / _LOG) if log is not None else "its error stands above"
     raise TrainingError(
-        f"The run with seed {seed} failed ({said}); correct that, then start the same command with --resume."
+        "The run with seed {seed} failed ({said}); correct that, then start the same command with --resume.",
+        seed=seed,
+        said=said,
     )
 
 

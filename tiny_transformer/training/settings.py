@@ -59,18 +59,29 @@ class Source(JsonConfig):
         _share("balance", self.balance)
         require(
             not self.bpe_dropout or (self.format != "text" and self.loss_on != "all"),
-            f"bpe_dropout respells what is only read, and of {self.name} everything is learnt; leave it out.",
+            "bpe_dropout respells what is only read, and of {value} everything is learnt; leave it out.",
+            value=self.name,
         )
         for name, pattern in (("keep", self.keep), ("leave_out", self.leave_out)):
-            require(_is_pattern(pattern), f"{name} of {self.name or self.path} is no regular expression; correct it.")
+            require(
+                _is_pattern(pattern),
+                "{name} of {value} is no regular expression; correct it.",
+                name=name,
+                value=self.name or self.path,
+            )
         require(
             bool(self.reply) == (self.format == "questions"),
-            f"A source of questions needs a reply, and no other has one; correct {self.name or self.path}.",
+            "A source of questions needs a reply, and no other has one; correct {value}.",
+            value=self.name or self.path,
         )
         for split, share in self.held_out.items():
             one_of("held_out", split, ("dev", "test"))
             _share(f"held_out.{split}", share)
-        require(sum(self.held_out.values()) < 1.0, f"held_out of {self.name or self.path} leaves nothing to train on.")
+        require(
+            sum(self.held_out.values()) < 1.0,
+            "held_out of {value} leaves nothing to train on.",
+            value=self.name or self.path,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +180,13 @@ class Phase(JsonConfig):
 
 
 def _at_least(name: str, value: float, low: float) -> None:
-    require(math.isfinite(value) and value >= low, f"{name} is {value}; choose a number of at least {low:g}.")
+    require(
+        math.isfinite(value) and value >= low,
+        "{name} is {value}; choose a number of at least {low:g}.",
+        name=name,
+        value=value,
+        low=low,
+    )
 
 
 def _is_pattern(text: str) -> bool:
@@ -181,4 +198,4 @@ def _is_pattern(text: str) -> bool:
 
 
 def _share(name: str, value: float) -> None:
-    require(0.0 <= value <= 1.0, f"{name} is {value}; choose a number from 0 to 1.")
+    require(0.0 <= value <= 1.0, "{name} is {value}; choose a number from 0 to 1.", name=name, value=value)

@@ -76,7 +76,9 @@ class Shelf:
     def entry(self, name: object) -> Entry:
         """The model of a name."""
         if not isinstance(name, str) or name not in self.entries:
-            raise InputError(f"There is no model {name!r}; choose one of {', '.join(self.entries)}.")
+            raise InputError(
+                "There is no model {name!r}; choose one of {names}.", name=name, names=", ".join(self.entries)
+            )
         return self.entries[name]
 
     def bundle(self, name: str) -> Bundle:
@@ -95,7 +97,9 @@ class Shelf:
         """The backend that a wish comes down to; "auto" is the page's own choice."""
         wish = self.backend if backend == "auto" else backend
         if not isinstance(wish, str):
-            raise BackendError(f"The backend must be a name, not {wish!r}; choose auto or one that is available.")
+            raise BackendError(
+                "The backend must be a name, not {value!r}; choose auto or one that is available.", value=wish
+            )
         return choose(self.bundle(name), wish, self._device).name
 
     def load(self, name: str, backend: str = "auto") -> Loaded:

@@ -28,7 +28,7 @@ class Limits:
         for f in fields(self):
             value = getattr(self, f.name)
             if not math.isfinite(value) or value <= 0:
-                raise ConfigError(f"max_{f.name} is {value}; choose a number above 0.")
+                raise ConfigError("max_{f} is {value}; choose a number above 0.", f=f.name, value=value)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -94,7 +94,9 @@ def start(shelf: "Shelf", settings: Settings) -> "gr.Blocks":
             },
         )
     except OSError as error:
-        raise ConfigError(f"The page cannot listen on {settings.host}:{settings.port} ({error}).") from None
+        raise ConfigError(
+            "The page cannot listen on {host}:{port} ({reason}).", host=settings.host, port=settings.port, reason=error
+        ) from None
     return page
 
 
