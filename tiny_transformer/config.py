@@ -1,13 +1,12 @@
 """The two values that describe a model: its shape (`ModelConfig`) and its use (`GenerationConfig`)."""
 
 import json
-import math
-import reprlib
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self, get_args, get_origin, get_type_hints
 
+from tiny_transformer.checks import check_choice, check_number, check_whole, shown
 from tiny_transformer.errors import ConfigError
 
 ARCHITECTURES = ("encoder-decoder", "decoder-only")
@@ -102,7 +101,7 @@ def _checked(name: str, value: Any, wanted: Any, where: str) -> Any:
         where=where,
         name=name,
         kinds=_KINDS[kind],
-        value=_shown(value),
+        value=shown(value),
     )
 
 
@@ -121,13 +120,9 @@ def _has_bytes(text: str) -> bool:
     return text.isascii() or text == text.encode("utf-8", errors="replace").decode("utf-8")
 
 
-# A value from a file, at a length that fits a sentence.
-_shown = reprlib.repr
-
-
 def _listed(names: list[str]) -> str:
-    shown = ", ".join(_shown(name) for name in names[:8])
-    return shown if len(names) <= 8 else f"{shown} and {len(names) - 8} more"
+    listed = ", ".join(shown(name) for name in names[:8])
+    return listed if len(names) <= 8 else f"{listed} and {len(names) - 8} more"
 
 
 def require(condition: bool, template: str, **values: Any) -> None:
@@ -158,21 +153,17 @@ class ModelConfig(JsonConfig):
     scale_embeddings: bool = True  # multiply embeddings by √d_model: the paper does, GPT-2 does not
 
     def __post_init__(self) -> None:
-        one_of("architecture", self.architecture, ARCHITECTURES)
-        one_of("norm", self.norm, NORMS)
-        one_of("activation", self.activation, ACTIVATIONS)
-        one_of("positions", self.positions, POSITIONS)
-        _within("vocab_size", self.vocab_size, 1, MAX_VOCABULARY)
-        _within("d_model", self.d_model, 1, MAX_WIDTH)
-        _within("n_heads", self.n_heads, 1, MAX_WIDTH)
-        _within("d_ff", self.d_ff, 1, MAX_WIDTH)
-        _within("max_length", self.max_length, 1, MAX_CONTEXT)
-        _within("n_decoder_layers", self.n_decoder_layers, 1, MAX_LAYERS)
-        require(
-            math.isfinite(self.dropout) and 0.0 <= self.dropout < 1.0,
-            "dropout is {dropout}; choose a value from 0 up to, not including, 1.",
-            dropout=self.dropout,
-        )
+        check_choice("architecture", self.architecture, ARCHITECTURES)
+        check_choice("norm", self.norm, NORMS)
+        check_choice("activation", self.activation, ACTIVATIONS)
+        check_choice("positions", self.positions, POSITIONS)
+        check_whole("vocab_size", self.vocab_size, 1, MAX_VOCABULARY)
+        check_whole("d_model", self.d_model, 1, MAX_WIDTH)
+        check_whole("n_heads", self.n_heads, 1, MAX_WIDTH)
+        check_whole("d_ff", self.d_ff, 1, MAX_WIDTH)
+        check_whole("max_length", self.max_length, 1, MAX_CONTEXT)
+        check_whole("n_decoder_layers", self.n_decoder_layers, 1, MAX_LAYERS)
+        check_number("dropout", self.dropout, 0.0, 1.0, below=True)
         if self.architecture == "decoder-only":
             require(
                 self.n_encoder_layers == 0,
@@ -180,7 +171,7 @@ class ModelConfig(JsonConfig):
                 n_encoder_layers=self.n_encoder_layers,
             )
         else:
-            _within("n_encoder_layers", self.n_encoder_layers, 1, MAX_LAYERS)
+            check_whole("n_encoder_layers", self.n_encoder_layers, 1, MAX_LAYERS)
         if self.positions == "sinusoidal":
             require(
                 self.d_model % 2 == 0,
@@ -257,49 +248,19 @@ class GenerationConfig(JsonConfig):
     max_new_tokens: int = 128
 
     def __post_init__(self) -> None:
-        one_of("task", self.task, TASKS)
+        check_choice("task", self.task, TASKS)
         for name in ("pad_id", "bos_id", "eos_id"):
-            _within(name, getattr(self, name), 0, MAX_VOCABULARY)
+            check_whole(name, getattr(self, name), 0, MAX_VOCABULARY)
         for role, token in self.roles.items():
-            _within(f"roles.{role}", token, 0, MAX_VOCABULARY)
+            check_whole(f"roles.{role}", token, 0, MAX_VOCABULARY)
         require(
             self.task != "chat" or {"user", "assistant"} <= set(self.roles),
             "roles must name the tokens of user and assistant for a chat model; add them.",
         )
-        require(
-            math.isfinite(self.length_penalty) and 0.0 <= self.length_penalty <= 10.0,
-            "length_penalty is {length_penalty}; choose a value from 0 to 10.",
-            length_penalty=self.length_penalty,
-        )
-        require(
-            math.isfinite(self.repetition_penalty) and 0.0 < self.repetition_penalty <= 10.0,
-            "repetition_penalty is {repetition_penalty}; choose a value above 0, up to 10.",
-            repetition_penalty=self.repetition_penalty,
-        )
-        _within("max_source_tokens", self.max_source_tokens, 1, MAX_CONTEXT)
-        _within("max_new_tokens", self.max_new_tokens, 1, MAX_CONTEXT)
-
-
-def one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Refuse a value that is not among the choices."""
-    require(
-        value in choices,
-        "{name} is {value}; choose one of {choices}.",
-        name=name,
-        value=_shown(value),
-        choices=", ".join(choices),
-    )
-
-
-def _within(name: str, value: int, low: int, high: int) -> None:
-    require(
-        low <= value <= high,
-        "{name} is {value}; choose a whole number from {low} to {high}.",
-        name=name,
-        value=_shown(value),
-        low=low,
-        high=high,
-    )
+        check_number("length_penalty", self.length_penalty, 0.0, 10.0)
+        check_number("repetition_penalty", self.repetition_penalty, 0.0, 10.0, above=True)
+        check_whole("max_source_tokens", self.max_source_tokens, 1, MAX_CONTEXT)
+        check_whole("max_new_tokens", self.max_new_tokens, 1, MAX_CONTEXT)
 
 
 def defaults_of(cls: type[JsonConfig]) -> dict[str, Any]:

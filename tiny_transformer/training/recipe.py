@@ -8,7 +8,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tiny_transformer.config import TASKS, JsonConfig, ModelConfig, defaults_of, one_of
+from tiny_transformer.checks import check_choice
+from tiny_transformer.config import TASKS, JsonConfig, ModelConfig, defaults_of
 from tiny_transformer.data.files import HUB
 from tiny_transformer.errors import ConfigError
 from tiny_transformer.training.settings import (
@@ -134,7 +135,7 @@ def parse_recipe(values: Mapping[str, Any], *, name: str) -> Recipe:
             known=", ".join(_KEYS),
         )
     task = values.get("task", "translate")
-    one_of("task", task, TASKS)
+    check_choice("task", task, TASKS)
     sources = tuple(_source(item, f"{where}: sources") for item in _tables(values, "sources", [], where))
     phases = tuple(_build(Phase, item, f"{where}: phases") for item in _tables(values, "phases", [{}], where))
     tokenizer = _build(TokenizerSettings, values.get("tokenizer", {}), f"{where}: tokenizer")

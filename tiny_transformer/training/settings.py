@@ -4,7 +4,8 @@ import math
 import re
 from dataclasses import dataclass, field
 
-from tiny_transformer.config import JsonConfig, one_of, require
+from tiny_transformer.checks import check_choice
+from tiny_transformer.config import JsonConfig, require
 
 GENERATED = "reversed-words"  # the one format that needs no file
 PAIRS = ("pairs", GENERATED)  # formats of a source and a target
@@ -46,10 +47,10 @@ class Source(JsonConfig):
     variants: int = 1  # how many differently tokenised or composed copies; epoch e reads copy e mod variants
 
     def __post_init__(self) -> None:
-        one_of("format", self.format, FORMATS)
-        one_of("split", self.split, SPLITS)
-        one_of("roles", self.roles, ("first-is-user", "alternate"))
-        one_of("loss_on", self.loss_on, ("replies", "all"))
+        check_choice("format", self.format, FORMATS)
+        check_choice("split", self.split, SPLITS)
+        check_choice("roles", self.roles, ("first-is-user", "alternate"))
+        check_choice("loss_on", self.loss_on, ("replies", "all"))
         _at_least("repeat", self.repeat, 0.0)
         _at_least("compose", self.compose, 1)
         _at_least("variants", self.variants, 1)
@@ -75,7 +76,7 @@ class Source(JsonConfig):
             value=self.name or self.path,
         )
         for split, share in self.held_out.items():
-            one_of("held_out", split, ("dev", "test"))
+            check_choice("held_out", split, ("dev", "test"))
             _share(f"held_out.{split}", share)
         require(
             sum(self.held_out.values()) < 1.0,
@@ -124,10 +125,10 @@ class TrainingSettings(JsonConfig):
     checkpoint_minutes: float = 1.0
 
     def __post_init__(self) -> None:
-        one_of("schedule", self.schedule, ("cosine", "inverse-sqrt", "constant"))
-        one_of("precision", self.precision, ("auto", "fp32", "bf16"))
-        one_of("compile", self.compile, ("auto", "on", "off"))
-        one_of("average", self.average, ("ema", "last", "none"))
+        check_choice("schedule", self.schedule, ("cosine", "inverse-sqrt", "constant"))
+        check_choice("precision", self.precision, ("auto", "fp32", "bf16"))
+        check_choice("compile", self.compile, ("auto", "on", "off"))
+        check_choice("average", self.average, ("ema", "last", "none"))
         for name in ("batch_tokens", "accumulation", "last_k", "last_every", "log_steps", "evaluations"):
             _at_least(name, getattr(self, name), 1)
         for name in ("max_minutes", "max_steps", "max_epochs", "learning_rate", "warmup_steps", "weight_decay"):
@@ -156,7 +157,7 @@ class EvaluationSettings(JsonConfig):
     test: bool = True  # report test at the end
 
     def __post_init__(self) -> None:
-        one_of("metric", self.metric, ("loss", "bleu", "exact_match", "accuracy"))
+        check_choice("metric", self.metric, ("loss", "bleu", "exact_match", "accuracy"))
         for name in ("max_examples", "num_beams", "max_new_tokens"):
             _at_least(name, getattr(self, name), 1)
         require(bool(self.length_penalties), "length_penalties is empty; give at least one, such as [1.0].")
