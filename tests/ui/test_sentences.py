@@ -18,9 +18,9 @@ from tiny_transformer.generation.options import GenerationOptions
 from tiny_transformer.generation.prompt import checked_ids, prompt_for
 from tiny_transformer.ui.chinese import OF_FOLDERS, OF_REQUESTS
 from tiny_transformer.ui.i18n import LONGEST, Refused, explained, say, translated
-from tiny_transformer.ui.models import Shelf
+from tiny_transformer.ui.models import ModelStore
 from tiny_transformer.ui.page_settings import Limits
-from tiny_transformer.ui.service import Desk, dialogue, last_of
+from tiny_transformer.ui.service import PageService, dialogue, last_of
 
 HAN = re.compile(r"[\u4e00-\u9fff]")
 QUOTED = say("zh", "quoted", sentence="")
@@ -127,24 +127,24 @@ def test_no_template_is_hidden_by_one_before_it(english: str, form: str) -> None
         {"seed": 2**70},
     ],
 )
-def test_options_a_visitor_may_get_wrong(desk: Desk, controls: dict[str, Any]) -> None:
+def test_options_a_visitor_may_get_wrong(service: PageService, controls: dict[str, Any]) -> None:
     with pytest.raises(InputError) as refused:
-        last_of(desk.answers("chat", "eager", dialogue([], "hi"), controls))
+        last_of(service.answers("chat", "eager", dialogue([], "hi"), controls))
     (name,) = controls
     assert name in chinese(str(refused.value)), "an option keeps its name"
 
 
-def test_requests_a_visitor_may_get_wrong(desk: Desk, make_bundle: Any) -> None:
-    chat = desk.shelf.bundle("chat")
+def test_requests_a_visitor_may_get_wrong(service: PageService, make_bundle: Any) -> None:
+    chat = service.store.bundle("chat")
     for wrong in (
-        lambda: desk.content("nowhere", []),
-        lambda: desk.content("chat", [{"role": "root", "content": "x"}]),
-        lambda: desk.content("chat", [{"role": "user", "content": 3}]),
-        lambda: desk.content("chat", [7]),
-        lambda: desk.shelf.first("translate"),
-        lambda: desk.shelf.chosen("chat", "quantum"),
-        lambda: desk.shelf.chosen("chat", "onnx-int8"),
-        lambda: desk.shelf.chosen("chat", 7),  # type: ignore[arg-type]
+        lambda: service.content("nowhere", []),
+        lambda: service.content("chat", [{"role": "root", "content": "x"}]),
+        lambda: service.content("chat", [{"role": "user", "content": 3}]),
+        lambda: service.content("chat", [7]),
+        lambda: service.store.first("translate"),
+        lambda: service.store.chosen("chat", "quantum"),
+        lambda: service.store.chosen("chat", "onnx-int8"),
+        lambda: service.store.chosen("chat", 7),  # type: ignore[arg-type]
         lambda: checked_ids([10**6], 262),
         lambda: prompt_for(chat, [{"role": "assistant", "content": "x"}]),
         lambda: GenerationOptions(num_beams=2, temperature=1.0),
@@ -169,7 +169,7 @@ def test_damage_to_a_folder_is_told_in_chinese(make_bundle: Any) -> None:
         bundle = make_bundle("decoder-only", name=f"damaged-{number}")
         path = bundle.folder / file
         path.unlink() if content is None else path.write_text(content)
-        problem = Shelf([str(bundle.folder)], "eager").entries[bundle.folder.name].problem
+        problem = ModelStore([str(bundle.folder)], "eager").entries[bundle.folder.name].problem
         assert problem is not None
         chinese(problem)
 
@@ -218,7 +218,7 @@ def test_a_sentence_that_quotes_a_flood_is_cut_and_costs_nothing() -> None:
     assert time.process_time() - start < 1
 
 
-def test_where_the_page_was_started_is_not_told() -> None:
+def test_where_the_page_was_started_is_not_shown() -> None:
     told = translated(f"{os.getcwd()}/models/chat is not a folder; name a model folder such as x.", "en")
     assert told.startswith("models/chat is not")
 
@@ -231,7 +231,7 @@ def test_unexpected_failure_is_explained_without_its_text() -> None:
 
 
 @pytest.fixture
-def desk(make_bundle: Any) -> Desk:
+def service(make_bundle: Any) -> PageService:
     """A chat model that answers, if only nonsense."""
     bundle = make_bundle("decoder-only", name="chat")
-    return Desk(Shelf([str(bundle.folder)], "eager"), Limits())
+    return PageService(ModelStore([str(bundle.folder)], "eager"), Limits())

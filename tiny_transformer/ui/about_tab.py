@@ -15,11 +15,11 @@ from tiny_transformer.bundle import CARD, TORCHSCRIPT, TRAINING, Bundle
 from tiny_transformer.errors import BundleError, ParityError
 from tiny_transformer.parity import ParityReport, stored_report
 from tiny_transformer.ui.compare_tab import number
-from tiny_transformer.ui.handlers import QUIET, language_of, told
-from tiny_transformer.ui.header import Top
+from tiny_transformer.ui.handlers import QUIET, language_of, user_errors
+from tiny_transformer.ui.header import Header
 from tiny_transformer.ui.i18n import Language, say, translated
 from tiny_transformer.ui.markup import line_chart, row, said, section, table
-from tiny_transformer.ui.service import Desk
+from tiny_transformer.ui.service import PageService
 
 FILES = "/files"  # where the server hands out a model's files
 
@@ -200,7 +200,7 @@ def _finite(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def build_about_tab(desk: Desk, top: Top, tab: gr.Tab, i18n: gr.I18n) -> None:
+def build_about_tab(service: PageService, header: Header, tab: gr.Tab, i18n: gr.I18n) -> None:
     """Facts first, then the card."""
     facts = gr.HTML(elem_id="tt-about")
     with gr.Accordion(i18n("about_card"), open=False, elem_id="tt-card"):
@@ -208,7 +208,7 @@ def build_about_tab(desk: Desk, top: Top, tab: gr.Tab, i18n: gr.I18n) -> None:
 
     def describe(name: str, request: gr.Request) -> tuple[str, str]:
         language = language_of(request)
-        entry = desk.shelf.entry(name)
+        entry = service.store.entry(name)
         if entry.bundle is None:
             problem = translated(entry.problem or "", language)
             sentence = say(language, "model_problem", problem=problem)
@@ -217,9 +217,9 @@ def build_about_tab(desk: Desk, top: Top, tab: gr.Tab, i18n: gr.I18n) -> None:
         return about(name, entry.bundle, language, address), card(name, entry.bundle, language)
 
     gr.on(
-        [tab.select, top.model.change],
-        told(describe),
-        top.model,
+        [tab.select, header.model.change],
+        user_errors(describe),
+        header.model,
         [facts, text],
         **QUIET,
     )

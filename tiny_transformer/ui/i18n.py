@@ -29,10 +29,10 @@ def page_language(accept_language: str | None) -> Language:
 def _preferred(header: str) -> list[str]:
     """Tags of an Accept-Language header, the most wanted first."""
     found = []
-    for place, part in enumerate(header.lower().split(",")[:32]):
+    for position, part in enumerate(header.lower().split(",")[:32]):
         tag, _, weight = part.strip().partition(";q=")
         try:
-            found.append((-float(weight or 1), place, tag))
+            found.append((-float(weight or 1), position, tag))
         except ValueError:
             continue
     return [tag for _, _, tag in sorted(found)]

@@ -17,14 +17,14 @@ from tiny_transformer.bundle import TORCHSCRIPT
 from tiny_transformer.ui.about_tab import FILES, downloads
 from tiny_transformer.ui.archive import write_archive
 from tiny_transformer.ui.i18n import page_language, say, translated
-from tiny_transformer.ui.service import Desk
+from tiny_transformer.ui.service import PageService
 
 MAX_BODY = 4 * 1024 * 1024  # bytes of one request: room for a long dialogue, none for a flood
 # How Gradio marks a file in a request. It would fetch one from any address, keep it and serve it.
 _FILE = "gradio.FileData"
 
 
-class Door:
+class RequestLimits:
     """Refuses what the page never sends."""
 
     def __init__(self, app: ASGIApp, limit: int = MAX_BODY) -> None:
@@ -55,13 +55,13 @@ def names_file(body: bytes) -> bool:
     """Whether some object of a JSON body says that it is a file, in whatever spelling JSON allows."""
     found = False
 
-    def look(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def check(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         nonlocal found
         found = found or ("_type", _FILE) in pairs
         return dict(pairs)
 
     try:
-        json.loads(body, object_pairs_hook=look)
+        json.loads(body, object_pairs_hook=check)
     except (ValueError, RecursionError):
         return False  # Gradio reads it no better, and says so
     return found
@@ -84,23 +84,23 @@ async def _body(receive: Receive, limit: int) -> bytes | None:
 logger = logging.getLogger(__name__)
 
 
-def routes(desk: Desk, workspace: Path) -> list[Route]:
+def routes(service: PageService, workspace: Path) -> list[Route]:
     """For the server, ahead of Gradio's own; files made on request are kept in the workspace."""
     return [
-        Route("/health", partial(health, desk)),
-        Route(FILES + "/{name}/{file}", partial(file, desk, workspace)),
+        Route("/health", partial(health, service)),
+        Route(FILES + "/{name}/{file}", partial(file, service, workspace)),
     ]
 
 
-def failures(desk: Desk) -> dict[int | type[Exception], Any]:
+def failures(service: PageService) -> dict[int | type[Exception], Any]:
     """What a program reads where Gradio would speak of itself: the queue is full, or a request makes no sense."""
     stumbles = (LookupError, TypeError, ValueError, FnIndexInferError)
-    return {503: partial(busy, desk), **dict.fromkeys(stumbles, senseless)}
+    return {503: partial(busy, service), **dict.fromkeys(stumbles, senseless)}
 
 
-def busy(desk: Desk, request: Request, error: Exception) -> Response:
+def busy(service: PageService, request: Request, error: Exception) -> Response:
     """The queue is full; in the words the page uses."""
-    words = say(page_language(request.headers.get("accept-language")), "refused_queue", n=desk.waiting())
+    words = say(page_language(request.headers.get("accept-language")), "refused_queue", n=service.waiting())
     return JSONResponse({"detail": words}, status_code=503, headers={"Retry-After": "5"})
 
 
@@ -111,12 +111,12 @@ def senseless(request: Request, error: Exception) -> Response:
     return JSONResponse({"detail": words}, status_code=400)
 
 
-def health(desk: Desk, request: Request) -> Response:
+def health(service: PageService, request: Request) -> Response:
     """200 while at least one model can answer; 503 with the reasons otherwise."""
     language = page_language(request.headers.get("accept-language"))
     models: dict[str, Any] = {}
-    for name, entry in desk.shelf.entries.items():
-        loaded = desk.shelf.loaded(name)
+    for name, entry in service.store.entries.items():
+        loaded = service.store.loaded(name)
         models[name] = {
             "task": entry.task,
             "usable": entry.bundle is not None,
@@ -126,13 +126,18 @@ def health(desk: Desk, request: Request) -> Response:
             "verified": all(found.model.verified for found in loaded.values()) if loaded else None,
         }
     well = any(model["usable"] for model in models.values())
-    body = {"status": "ok" if well else "no model", "version": __version__, "waiting": desk.waiting(), "models": models}
+    body = {
+        "status": "ok" if well else "no model",
+        "version": __version__,
+        "waiting": service.waiting(),
+        "models": models,
+    }
     return JSONResponse(body, status_code=200 if well else 503)
 
 
-def file(desk: Desk, workspace: Path, request: Request) -> Response:
+def file(service: PageService, workspace: Path, request: Request) -> Response:
     """One of the files that the page lists, and no other."""
-    entry = desk.shelf.entries.get(request.path_params["name"])
+    entry = service.store.entries.get(request.path_params["name"])
     wanted = request.path_params["file"]
     if entry is None or entry.bundle is None or wanted not in downloads(entry.bundle):
         return PlainTextResponse("There is no such file; the page lists those there are.", status_code=404)

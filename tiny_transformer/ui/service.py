@@ -1,4 +1,4 @@
-"""What a visitor asks for, checked at the door: texts, dialogues and decoding options within the limits."""
+"""What a visitor asks for, checked before any model runs: texts, dialogues and decoding options within the limits."""
 
 import math
 import sys
@@ -8,10 +8,10 @@ from typing import Any
 
 from tiny_transformer.text_model import TextModel
 from tiny_transformer.tokenizer import Message, message_parts
-from tiny_transformer.ui.comparison import Race, race
+from tiny_transformer.ui.comparison import Comparison, compare
 from tiny_transformer.ui.i18n import Refused
-from tiny_transformer.ui.inspection import Look, look
-from tiny_transformer.ui.models import Shelf
+from tiny_transformer.ui.inspection import Inspection, inspect_answer
+from tiny_transformer.ui.models import ModelStore
 from tiny_transformer.ui.page_settings import Limits
 from tiny_transformer.ui.streaming import Answer, Guard, Halted
 
@@ -115,10 +115,10 @@ def _whole(name: str, value: object) -> int | None:
 
 
 @dataclass(frozen=True)
-class Desk:
+class PageService:
     """The models and the limits; it keeps nothing of any visitor."""
 
-    shelf: Shelf
+    store: ModelStore
     limits: Limits
     waiting: Callable[[], int] = lambda: 0  # how many requests are in the queue
 
@@ -134,30 +134,30 @@ class Desk:
         """States of the answer to a dialogue whose last turn is the visitor's."""
         content = self.content(name, turns)
         decoding = Decoding.checked(controls or {}, self.limits)
-        options = decoding.options(self.shelf.bundle(name).generation.max_new_tokens, self.limits)
-        return self.shelf.answers(name, backend, content, options, self.limits.seconds)
+        options = decoding.options(self.store.bundle(name).generation.max_new_tokens, self.limits)
+        return self.store.answers(name, backend, content, options, self.limits.seconds)
 
-    def race(self, name: str, text: object) -> Generator[Race]:
+    def compare(self, name: str, text: object) -> Generator[Comparison]:
         """States of one text on every backend, each answering greedily."""
         checked = check_text(text, self.limits)
-        special = self.shelf.bundle(name).generation
+        special = self.store.bundle(name).generation
         options = Decoding().options(special.max_new_tokens, self.limits)
-        return race(self.shelf, name, self.asked(name, checked), options, self.limits.seconds)
+        return compare(self.store, name, self.asked(name, checked), options, self.limits.seconds)
 
-    def look(self, model: TextModel, content: str | Sequence[Message], start: Sequence[int] = ()) -> Look:
+    def inspect(self, model: TextModel, content: str | Sequence[Message], start: Sequence[int] = ()) -> Inspection:
         """A text token by token, within the time that one request may take."""
         try:
-            return look(TextModel(model.bundle, Guard(model.backend, self.limits.seconds)), content, start)
+            return inspect_answer(TextModel(model.bundle, Guard(model.backend, self.limits.seconds)), content, start)
         except Halted:
             raise Refused("refused_time", seconds=f"{self.limits.seconds:g}") from None
 
     def asked(self, name: str, text: str) -> str | list[Message]:
         """A single text as the model takes it: a chat model reads a dialogue of one turn."""
-        return dialogue([], text) if self.shelf.bundle(name).generation.task == "chat" else text
+        return dialogue([], text) if self.store.bundle(name).generation.task == "chat" else text
 
     def content(self, name: str, turns: object) -> str | list[Message]:
         """What the model reads of a dialogue: all of it for a chat model, else the last text alone."""
-        bundle = self.shelf.bundle(name)
+        bundle = self.store.bundle(name)
         history = check_history(turns, self.limits)
         if not history or history[-1]["role"] != "user":
             raise Refused("refused_empty")
