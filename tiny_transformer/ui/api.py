@@ -9,7 +9,7 @@ from gradio.events import api
 
 from tiny_transformer.ui.comparison import Comparison
 from tiny_transformer.ui.handlers import QUEUE, language_of, user_errors
-from tiny_transformer.ui.i18n import Language, Refused, translated
+from tiny_transformer.ui.i18n import Language, translated
 from tiny_transformer.ui.service import PageService, check_history, dialogue
 
 
@@ -78,9 +78,7 @@ def add_endpoints(service: PageService) -> None:
             text: What all backends read.
             model: Which of the page's models; the first if empty.
         """
-        if not isinstance(model, str):
-            raise Refused("refused_type", kind=type(model).__name__)
-        *_, last = service.compare(model or service.store.default, text)
+        *_, last = service.compare(service.store.default if model == "" else model, text)
         return comparison_values(last, language_of(request))
 
     for function in (chat, translate, compare):

@@ -10,14 +10,15 @@ from gradio.components import Component
 
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.config import GenerationConfig
+from tiny_transformer.errors import InputError
 from tiny_transformer.tokenizer import Message
 from tiny_transformer.ui.browser import KEEP, RECALL
 from tiny_transformer.ui.handlers import QUIET, UNQUEUED, in_turn, language_of, user_errors
 from tiny_transformer.ui.header import Header
-from tiny_transformer.ui.i18n import Language, Refused, say, translated
+from tiny_transformer.ui.i18n import Language, say, translated
 from tiny_transformer.ui.page_settings import Limits
-from tiny_transformer.ui.prompt_box import EXAMPLES
-from tiny_transformer.ui.service import MAX_BEAMS, PageService
+from tiny_transformer.ui.prompt_box import examples
+from tiny_transformer.ui.service import MAX_BEAMS, NO_TEXT, PageService
 from tiny_transformer.ui.streaming import Answer
 
 # In the order of the components below, which is the order in which handlers receive their values.
@@ -170,7 +171,7 @@ class ChatTab:
 
     def __init__(self, service: PageService, header: Header, page: gr.Blocks, i18n: gr.I18n) -> None:
         self._service = service
-        first = service.store.default
+        first = service.store.entry(service.store.default)
         with gr.Row(equal_height=False, elem_classes="tt-two"):
             with gr.Column(scale=7, min_width=300, elem_classes="tt-tight"):
                 self.chat = gr.Chatbot(
@@ -183,8 +184,8 @@ class ChatTab:
                     render_markdown=False,
                     latex_delimiters=[],
                     feedback_options=None,
-                    placeholder=str(i18n(f"{service.store.entries[first].task}_placeholder")),
-                    examples=examples(service, first),
+                    placeholder=str(i18n(f"{first.task}_placeholder")) if first.task else "",
+                    examples=[{"text": text} for text in examples(first)],
                 )
                 self.status = gr.HTML(elem_id="tt-status", min_height=20)
                 with gr.Row(elem_id="tt-ask", elem_classes="tt-ask"):
@@ -201,7 +202,7 @@ class ChatTab:
                     self.send = gr.Button(i18n("send"), variant="primary", elem_id="tt-send", scale=0)
                     self.stop = gr.Button(i18n("stop"), variant="stop", elem_id="tt-stop", scale=0, visible=False)
             with gr.Column(scale=3, min_width=240), gr.Accordion(i18n("decoding"), open=True, elem_id="tt-decoding"):
-                self.controls = build_controls(service.store.entries[first].bundle, service.limits, i18n)
+                self.controls = build_controls(first.bundle, service.limits, i18n)
         self._wire(header, page)
 
     def _wire(self, header: Header, page: gr.Blocks) -> None:
@@ -265,7 +266,7 @@ class ChatTab:
     def _retry(self, shown: object, name: str, request: gr.Request) -> Begun:
         kept = up_to_last_question(shown)
         if not kept:
-            raise Refused("refused_empty")
+            raise InputError(NO_TEXT)
         return self._begin(message_text(kept[-1]), kept[:-1], name, request)
 
     def _undo(self, shown: object) -> tuple[list[Shown], str]:
@@ -324,16 +325,11 @@ class ChatTab:
     def _show_model(self, name: str, request: gr.Request) -> tuple[Any, ...]:
         """The welcome, the examples and the defaults of another model."""
         entry = self._service.store.entry(name)
-        placeholder = say(language_of(request), f"{entry.task}_placeholder")
-        chat = gr.Chatbot(placeholder=placeholder, examples=examples(self._service, name))
+        placeholder = say(language_of(request), f"{entry.task}_placeholder") if entry.task else ""
+        chat = gr.Chatbot(placeholder=placeholder, examples=[{"text": text} for text in examples(entry)])
         return chat, *_ready(), *model_defaults(entry.bundle, self._service.limits)
 
 
 def _ready() -> tuple[gr.Button, gr.Button]:
     """Send instead of stop."""
     return gr.Button(visible=True), gr.Button(visible=False)
-
-
-def examples(service: PageService, name: str) -> list[Any]:
-    """Messages to begin with, by what the model is for."""
-    return [{"text": text} for text in EXAMPLES[service.store.entries[name].task]]

@@ -31,7 +31,7 @@ class BackendRun:
     first_seconds: float | None = None
     finish_reason: str | None = None
     memory: int | None = None
-    problem: str | None = None
+    problem: str | None = None  # why the backend failed
 
     @property
     def tokens_per_second(self) -> float:
@@ -93,7 +93,7 @@ def compare(
         try:
             loaded = store.load(name, backend)
         except TinyTransformerError as error:
-            state = _changed(state, replace(state.run(backend), state="failed", problem=str(error)))
+            state = _changed(state, replace(state.run(backend), state="failed", problem=error.message))
             continue
         models[backend] = loaded.model
         state = _changed(state, replace(state.run(backend), state="running", memory=loaded.memory))

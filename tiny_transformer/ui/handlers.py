@@ -10,7 +10,7 @@ import gradio as gr
 from gradio.components import Component
 
 from tiny_transformer.errors import TinyTransformerError
-from tiny_transformer.ui.i18n import Language, Refused, explained, page_language, say
+from tiny_transformer.ui.i18n import Language, explained, page_language, say
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +67,6 @@ def _shown(error: Exception, values: tuple[Any, ...], named: dict[str, Any]) -> 
         return error
     request = next((value for value in (*values, *named.values()) if isinstance(value, gr.Request)), None)
     language = language_of(request)
-    if not isinstance(error, Refused | TinyTransformerError):
+    if not isinstance(error, TinyTransformerError):
         logger.error("A handler failed", exc_info=error)
     return gr.Error(explained(error, language), title=say(language, "refused"), print_exception=False)

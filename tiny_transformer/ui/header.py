@@ -82,10 +82,10 @@ def availability(store: ModelStore, name: str, language: Language) -> str:
 
 
 def _model_choices(store: ModelStore, i18n: gr.I18n) -> list[Any]:
-    """By what a model is for; by its folder where several are for the same."""
+    """By what a model is for; by its folder where several are for the same, or nobody knows."""
     tasks = [entry.task for entry in store.entries.values()]
     return [
-        (i18n(f"task_{entry.task}") if tasks.count(entry.task) == 1 else name, name)
+        (i18n(f"task_{entry.task}") if entry.task and tasks.count(entry.task) == 1 else name, name)
         for name, entry in store.entries.items()
     ]
 

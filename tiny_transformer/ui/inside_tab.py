@@ -5,15 +5,17 @@ from typing import Any
 
 import gradio as gr
 
+from tiny_transformer.checks import check_whole
+from tiny_transformer.errors import InputError
 from tiny_transformer.text_model import TextModel
 from tiny_transformer.ui.handlers import QUIET, language_of, user_errors
 from tiny_transformer.ui.header import Header
-from tiny_transformer.ui.i18n import Language, Refused, say
+from tiny_transformer.ui.i18n import Language, say
 from tiny_transformer.ui.inspection import Inspection, Maps, Written, attention_maps, kinds_of, n_layers, position_table
 from tiny_transformer.ui.markup import SCRIPT as MAP_SCRIPT
 from tiny_transformer.ui.markup import attention_map, empty, notes, percent, said, section, signed_map, thumbnail
 from tiny_transformer.ui.prompt_box import PromptBox
-from tiny_transformer.ui.service import PageService
+from tiny_transformer.ui.service import NO_TEXT, PageService
 
 # A chip opens the list of its alternatives; an alternative asks the server to go on from it. The list then closes,
 # so the keyboard is led back to the chip.
@@ -155,11 +157,10 @@ class InsideTab:
         self, seen: dict[str, Any] | None, kind: str, layer: str, head: str, event: gr.EventData, request: gr.Request
     ) -> tuple[Any, ...]:
         """Keep the answer up to a position, take another token there, and go on."""
-        if seen is None:
-            raise Refused("refused_empty")
-        position, token = int(event.position), int(event.id)
-        if not 0 <= position < len(seen["ids"]):
-            raise Refused("refused_number", name="position", value=position)
+        seen = _of_text(seen)
+        position = check_whole("position", event.position, 0, len(seen["ids"]) - 1, InputError)
+        vocabulary = self._service.store.bundle(seen["name"]).config.vocab_size
+        token = check_whole("id", event.id, 0, vocabulary - 1, InputError)
         return self._shown({**seen, "ids": [*seen["ids"][:position], token]}, request, (kind, layer, head))
 
     def _shown(
@@ -186,15 +187,13 @@ class InsideTab:
     def _other_kind(
         self, seen: dict[str, Any] | None, kind: str, layer: str, head: str, request: gr.Request
     ) -> tuple[gr.Radio, str]:
-        if seen is None:
-            raise Refused("refused_empty")
+        seen = _of_text(seen)
         count = n_layers(self._service.store.load(seen["name"], seen["backend"]).model, kind)
         layer = str(min(int(layer), count))
         return gr.Radio(_numbers(count), value=layer), self._map(seen, kind, layer, head, request)
 
     def _map(self, seen: dict[str, Any] | None, kind: str, layer: str, head: str, request: gr.Request) -> str:
-        if seen is None:
-            raise Refused("refused_empty")
+        seen = _of_text(seen)
         model = self._service.store.load(seen["name"], seen["backend"]).model
         maps = attention_maps(model, self._service.asked(seen["name"], seen["text"]), seen["ids"], kind)
         return attention_pictures(maps, kind, int(layer), head, language_of(request))
@@ -202,6 +201,13 @@ class InsideTab:
     def _clear(self, request: gr.Request) -> tuple[str, str, gr.Column, None]:
         """Of another model nothing has been seen yet."""
         return empty(say(language_of(request), "inside_empty")), "", gr.Column(visible=False), None
+
+
+def _of_text(seen: dict[str, Any] | None) -> dict[str, Any]:
+    """What was seen of a text; nothing can be chosen before there is one."""
+    if seen is None:
+        raise InputError(NO_TEXT)
+    return seen
 
 
 def _numbers(count: int) -> list[str]:

@@ -28,11 +28,9 @@ class ModelEntry:
     problem: str | None = None
 
     @property
-    def task(self) -> str:
-        """What the model is for; a folder that does not open is guessed by its name."""
-        if self.bundle is None:
-            return "translate" if "translate" in self.name else "chat"
-        return self.bundle.generation.task
+    def task(self) -> str | None:
+        """What the model is for; nobody knows that of a folder that does not open."""
+        return None if self.bundle is None else self.bundle.generation.task
 
 
 @dataclass(frozen=True)
@@ -66,12 +64,14 @@ class ModelStore:
         return next((name for name, entry in self.entries.items() if entry.bundle), next(iter(self.entries)))
 
     def first(self, task: str) -> str:
-        """The first model for a task that opens."""
+        """The first model for a task; without one, a folder that does not open may have been meant for it."""
         for name, entry in self.entries.items():
-            if entry.task == task and entry.bundle is not None:
+            if entry.task == task:
                 return name
-        problems = [entry.problem for entry in self.entries.values() if entry.task == task and entry.problem]
-        raise InputError(problems[0] if problems else f"This page has no model for {task}; start it with one.")
+        for entry in self.entries.values():
+            if entry.problem is not None:
+                raise InputError(entry.problem)
+        raise InputError("This page has no model for {task}; start it with one.", task=task)
 
     def entry(self, name: object) -> ModelEntry:
         """The model of a name."""
@@ -85,7 +85,8 @@ class ModelStore:
         """An open folder; a missing or damaged one says why."""
         entry = self.entry(name)
         if entry.bundle is None:
-            raise InputError(entry.problem or f"{entry.folder} could not be opened.")
+            assert entry.problem is not None, "a folder is open or says why it is not"
+            raise InputError(entry.problem)
         return entry.bundle
 
     def backends(self, name: str) -> dict[str, str | None]:
@@ -134,7 +135,7 @@ def _opened(name: str, folder: str) -> ModelEntry:
     try:
         return ModelEntry(name, folder, Bundle.open(resolve(folder, whole=True)))  # the card and the curve too
     except TinyTransformerError as error:
-        return ModelEntry(name, folder, None, str(error))
+        return ModelEntry(name, folder, None, error.message)
 
 
 def _load(bundle: Bundle, backend: str, threads: int | None, device: str | None) -> Loaded:

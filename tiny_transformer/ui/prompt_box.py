@@ -9,6 +9,7 @@ from gradio.components import Component
 
 from tiny_transformer.ui.handlers import QUIET, UNQUEUED, in_turn, user_errors
 from tiny_transformer.ui.header import Header
+from tiny_transformer.ui.models import ModelEntry
 from tiny_transformer.ui.service import PageService
 
 EXAMPLES = {
@@ -18,9 +19,14 @@ EXAMPLES = {
 }
 
 
-def swap_script(tasks: Mapping[str, str]) -> str:
+def examples(entry: ModelEntry) -> tuple[str, ...]:
+    """Texts to begin with, by what the model is for; none for a folder that does not open."""
+    return EXAMPLES[entry.task] if entry.task else ()
+
+
+def swap_script(entries: Mapping[str, ModelEntry]) -> str:
     """For the browser, when another model is chosen: its first example, unless the text is the visitor's own."""
-    first = {name: EXAMPLES[task][0] for name, task in tasks.items()}
+    first = {name: next(iter(examples(entry)), "") for name, entry in entries.items()}
     every = [text for texts in EXAMPLES.values() for text in texts]
     return f"(text, model) => [text.trim() && !{json.dumps(every)}.includes(text) ? text : {json.dumps(first)}[model]]"
 
@@ -33,7 +39,7 @@ class PromptBox:
         gr.HTML(i18n(f"{name}_intro"), elem_classes="tt-intro")
         with gr.Row(elem_classes="tt-ask"):
             self.box = gr.Textbox(
-                value=EXAMPLES[service.store.entries[service.store.default].task][0],
+                value=next(iter(examples(service.store.entry(service.store.default))), ""),
                 label=i18n(f"{name}_text"),
                 show_label=False,
                 container=False,
@@ -46,7 +52,7 @@ class PromptBox:
             self.run = gr.Button(i18n(f"{name}_run"), variant="primary", elem_id=f"tt-{name}-run", scale=0)
         self.status = gr.HTML(elem_id=f"tt-{name}-status", elem_classes="tt-status", min_height=20)
         # In the browser, at once: what a visitor writes meanwhile must not be overwritten.
-        swap = swap_script({name: entry.task for name, entry in service.store.entries.items()})
+        swap = swap_script(service.store.entries)
         header.model.change(None, [self.box, header.model], self.box, js=swap, **QUIET)
 
     def answered_by(

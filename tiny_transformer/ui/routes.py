@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tiny_transformer import __version__
 from tiny_transformer.bundle import TORCHSCRIPT
+from tiny_transformer.errors import Message as Sentence
 from tiny_transformer.ui.about_tab import FILES, downloads
 from tiny_transformer.ui.archive import write_archive
-from tiny_transformer.ui.i18n import page_language, say, translated
-from tiny_transformer.ui.service import PageService
+from tiny_transformer.ui.i18n import page_language, translated
+from tiny_transformer.ui.service import QUEUE_FULL, PageService
 
 MAX_BODY = 4 * 1024 * 1024  # bytes of one request: room for a long dialogue, none for a flood
 # How Gradio marks a file in a request. It would fetch one from any address, keep it and serve it.
@@ -37,11 +39,13 @@ class RequestLimits:
             await self._app(scope, receive, send)
             return
         body = await _body(receive, self._limit)
-        refusal = (413, "refused_size") if body is None else (400, "refused_file") if names_file(body) else None
-        if refusal is not None:
-            accepted = dict(scope["headers"]).get(b"accept-language", b"").decode("latin-1")
-            words = say(page_language(accepted), refusal[1], limit=self._limit // 2**20)
-            await JSONResponse({"detail": words}, status_code=refusal[0])(scope, receive, send)
+        if body is None:
+            sentence = Sentence("The request is larger than {limit} MB; send less.", limit=self._limit // 2**20)
+            await refusal(Request(scope), 413, sentence)(scope, receive, send)
+            return
+        if names_file(body):
+            sentence = Sentence("This page takes no files; send text.")
+            await refusal(Request(scope), 400, sentence)(scope, receive, send)
             return
         waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -100,15 +104,23 @@ def failures(service: PageService) -> dict[int | type[Exception], Any]:
 
 def busy(service: PageService, request: Request, error: Exception) -> Response:
     """The queue is full; in the words the page uses."""
-    words = say(page_language(request.headers.get("accept-language")), "refused_queue", n=service.waiting())
-    return JSONResponse({"detail": words}, status_code=503, headers={"Retry-After": "5"})
+    return refusal(request, 503, Sentence(QUEUE_FULL, n=service.waiting()), {"Retry-After": "5"})
 
 
 def senseless(request: Request, error: Exception) -> Response:
     """Gradio stumbled over a request: an endpoint, an argument or a function that is not there."""
     logger.warning("%s %s: %r", request.method, request.url.path[:80], error)
-    words = say(page_language(request.headers.get("accept-language")), "refused_request")
-    return JSONResponse({"detail": words}, status_code=400)
+    return refusal(
+        request, 400, Sentence("This request makes no sense here; GET /gradio_api/info says what can be asked.")
+    )
+
+
+def refusal(
+    request: Request, status: int, sentence: Sentence, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    """A sentence in the language that the request asks for, under the key that Gradio's own refusals have."""
+    words = translated(sentence, page_language(request.headers.get("accept-language")))
+    return JSONResponse({"detail": words}, status_code=status, headers=headers)
 
 
 def health(service: PageService, request: Request) -> Response:
