@@ -84,7 +84,10 @@ def race(
     names = [backend for backend, reason in shelf.backends(name).items() if reason is None]
     if not names:
         shelf.chosen(name)  # says why
-    prompt = prompt_for(shelf.bundle(name), content, max_new_tokens=options["max_new_tokens"])
+    bundle = shelf.bundle(name)
+    prompt = prompt_for(
+        bundle.tokenizer, bundle.config, bundle.generation, content, max_new_tokens=options["max_new_tokens"]
+    )
     state = Race(tuple(Lane(backend) for backend in names), names[0], notices=prompt.notices)
     models: dict[str, TextModel] = {}
     for backend in names:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tiny_transformer.backends.base import Batch
-from tiny_transformer.generation.prompt import Prompt, prompt_for
+from tiny_transformer.generation.prompt import Prompt
 from tiny_transformer.generation.sampling import likeliest
 from tiny_transformer.text_model import TextModel
 from tiny_transformer.tokenizer import Message, Tokenizer
@@ -135,7 +135,7 @@ def _visible(token: bytes) -> str:
 
 
 def _prompt(model: TextModel, content: str | Sequence[Message]) -> Prompt:
-    return prompt_for(model.bundle, content, max_new_tokens=MAX_WRITTEN)
+    return model.prompt(content, max_new_tokens=MAX_WRITTEN)
 
 
 def _continued(model: TextModel, content: str | Sequence[Message], start: Sequence[int]) -> list[int]:
