@@ -34,8 +34,7 @@ from tiny_transformer.bundle import (
     sha256,
 )
 from tiny_transformer.commands.init import random_bundle
-from tiny_transformer.errors import Message as Sentence
-from tiny_transformer.errors import TinyTransformerError
+from tiny_transformer.errors import Sentence, TinyTransformerError
 from tiny_transformer.generation.options import GenerationOptions
 from tiny_transformer.parity import stored_report, write_report
 from tiny_transformer.text_model import load
@@ -179,8 +178,6 @@ def wrong_options(met: Met) -> None:
         {"seed": 2**70},
     ):
         met.refused(lambda asked=controls: last_of(met.service.answers("chat", "eager", dialogue([], "hi"), asked)))
-        (name,) = controls
-        assert name in str(list(met.sentences.values())[-1].values) or "page" in list(met.sentences)[-1]
     met.refused(lambda: GenerationOptions(num_beams=2, temperature=1.0))
 
 

@@ -89,7 +89,7 @@ def _row(
     run: BackendRun, difference: Difference | None, heads: Sequence[str], comparison: Comparison, language: Language
 ) -> str:
     cells = [_text_cell(run, difference, comparison, language), _difference_cell(difference, language)]
-    cells.append(f"{run.tokens_per_second:,.0f}" if run.tokens_per_second else "–")
+    cells.append(f"{run.tokens_per_second:,.0f}" if run.n_tokens > 1 else "–")
     cells.append("–" if run.first_seconds is None else f"{run.first_seconds * 1000:,.1f} ms")
     cells.append("–" if run.memory is None else f"{run.memory / 1e6:,.0f} MB")
     colour = "" if difference is None or difference.passed is None else f"tt-{'good' if difference.passed else 'bad'}"

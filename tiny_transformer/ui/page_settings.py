@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+from tiny_transformer.backends import NAMES
 from tiny_transformer.errors import ConfigError
 
 SHIPPED = Path(__file__).resolve().parents[2] / "checkpoints"
@@ -86,7 +87,7 @@ def build_parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         "--backend",
         default=default("BACKEND", "auto"),
         metavar="NAME",
-        help="auto, eager, torchscript, onnx or onnx-int8 (default %(default)s)",
+        help=f"auto, {', '.join(NAMES[:-1])} or {NAMES[-1]} (default %(default)s)",
     )
     parser.add_argument(
         "--threads", type=_whole, default=default("THREADS", Settings.threads), help="CPU threads (default %(default)s)"

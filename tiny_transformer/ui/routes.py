@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tiny_transformer import __version__
 from tiny_transformer.bundle import TORCHSCRIPT
-from tiny_transformer.errors import Message as Sentence
+from tiny_transformer.errors import Sentence
 from tiny_transformer.ui.about_tab import FILES, downloads
 from tiny_transformer.ui.archive import write_archive
 from tiny_transformer.ui.i18n import page_language, translated
