@@ -132,7 +132,7 @@ def _shown(folder: str) -> str:
 
 def _opened(name: str, folder: str) -> Entry:
     try:
-        return Entry(name, folder, Bundle.open(resolve(folder, whole=True)))  # the card and the curve too
+        return Entry(name, folder, Bundle.open(resolve(folder, all_files=True)))  # the card and the curve too
     except TinyTransformerError as error:
         return Entry(name, folder, None, str(error))
 
