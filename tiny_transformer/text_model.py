@@ -37,7 +37,9 @@ def load(
     archives, which are code, are refused unless the caller says otherwise.
     """
     folder = resolve(bundle, backend, revision=revision, trust_unverified=trust_unverified, trust_code=trust_code)
-    opened = Bundle.open(folder, whole=folder == Path(bundle))  # what was pulled is what one backend reads
+    opened = Bundle.open(
+        folder, require_float_weights=folder == Path(bundle)
+    )  # what was pulled is what one backend reads
     choice = choose(opened, backend, device)
     # Before anything runs: bytes that the folder's report does not vouch for are refused.
     report = stored_report(opened, files_read(opened, choice.name))
@@ -53,11 +55,11 @@ def resolve(
     revision: str | None = None,
     trust_unverified: bool = False,
     trust_code: bool = False,
-    whole: bool = False,
+    all_files: bool = False,
 ) -> Path:
     """The local folder that a name stands for; USER/NAME that is no folder here is pulled from the Hub.
 
-    Of a model on the Hub come the files that the backend needs; `whole` brings card, report and all others.
+    Of a model on the Hub come the files that the backend needs; `all_files` brings card, report and all others.
     """
     from tiny_transformer.hub import is_repo_id, pull
 
@@ -73,7 +75,7 @@ def resolve(
         revision=revision,
         trust_unverified=trust_unverified,
         trust_code=trust_code,
-        whole=whole,
+        all_files=all_files,
     )
 
 

@@ -133,7 +133,7 @@ def _shown(folder: str) -> str:
 
 def _opened(name: str, folder: str) -> ModelEntry:
     try:
-        return ModelEntry(name, folder, Bundle.open(resolve(folder, whole=True)))  # the card and the curve too
+        return ModelEntry(name, folder, Bundle.open(resolve(folder, all_files=True)))  # the card and the curve too
     except TinyTransformerError as error:
         return ModelEntry(name, folder, None, error.message)
 
