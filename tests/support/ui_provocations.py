@@ -63,7 +63,10 @@ class Met:
 
     def add(self, sentence: object) -> None:
         """Remember a sentence and those inside it; whatever a visitor reads must know its template."""
-        assert isinstance(sentence, Sentence), f"not a sentence with a template: {sentence!r}"
+        assert isinstance(sentence, str)
+        if not isinstance(sentence, Sentence):
+            self.sentences[f"no template: {sentence}"] = Sentence("{text}", text=sentence)
+            return
         self.sentences[sentence.template] = sentence
         for value in sentence.values.values():
             inner = value.message if isinstance(value, TinyTransformerError) else value

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -77,6 +78,36 @@ def test_only_the_three_endpoints_are_public_and_each_is_described(page: Served)
     assert not info["unnamed_endpoints"]
     for endpoint in info["named_endpoints"].values():
         assert endpoint["description"]
+
+
+def test_parameters_are_those_that_programs_rely_on(client: Client) -> None:
+    """Names, order, types and defaults: a program may pass its arguments by position."""
+    found = client.view_api(return_format="dict", print_info=False)["named_endpoints"]  # type: ignore[index,call-overload]
+    options = [
+        ("max_new_tokens", "int | None", None),
+        ("temperature", "float", 0.0),
+        ("top_k", "int", 0),
+        ("top_p", "float", 1.0),
+        ("repetition_penalty", "float | None", None),
+        ("num_beams", "int", 1),
+        ("seed", "int | None", None),
+    ]
+    fixed = [("message", "str", None), ("history", "list[dict[str, Any]] | None", None), ("backend", "str", "auto")]
+    assert parameters(found["/chat"]) == fixed + options
+    assert parameters(found["/translate"]) == [
+        ("text", "str", None),
+        ("backend", "str", "auto"),
+        ("num_beams", "int", 1),
+    ]
+    assert parameters(found["/compare"]) == [("text", "str", None), ("model", "str", "")]
+    assert "num_beams: Beam search" in found["/chat"]["description"] or found["/chat"]["description"]
+
+
+def parameters(endpoint: dict[str, Any]) -> list[tuple[str, str, Any]]:
+    return [
+        (found["parameter_name"], found["python_type"]["type"], found.get("parameter_default"))
+        for found in endpoint["parameters"]
+    ]
 
 
 def test_plain_http_works_as_the_about_tab_shows(page: Served, models: dict[str, Path]) -> None:

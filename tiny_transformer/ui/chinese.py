@@ -13,7 +13,6 @@ CHINESE: dict[str, str] = {
     "The history must be a list of at most {limit} messages with role and content.": (
         "历史必须是最多 {limit} 条、带有 role 和 content 的消息列表。"
     ),
-    "{name} must be a number, not {value}.": "{name} 必须是数字，而不是 {value}。",
     "This page searches with at most {limit} beams.": "本页束宽最多 {limit}。",
     "This page writes at most {limit} tokens per answer.": "本页每个回答最多 {limit} 个词元。",
     "{n} requests are waiting already; please try again in a moment.": "已有 {n} 个请求在等待，请稍后再试。",
@@ -81,12 +80,6 @@ CHINESE: dict[str, str] = {
     "token id {id} is outside the vocabulary of {size}; check the ids.": (
         "词元编号 {id} 不在大小为 {size} 的词表中；请检查。"
     ),
-    "The {what} holds the id {id}, outside the vocabulary of {size}; check the tokenizer.": (
-        "{what} 含有编号 {id}，不在大小为 {size} 的词表中；请检查分词器。"
-    ),
-    "The {what} has {n} tokens, more than the model's max_length {size}; shorten it.": (
-        "{what} 有 {n} 个词元，超过模型的上限 {size}；请缩短。"
-    ),
     # Options and ranges
     "num_beams is {beams} and temperature {temperature}, but beam search draws nothing; "
     "set num_beams to 1 or temperature to 0.": (
@@ -95,11 +88,8 @@ CHINESE: dict[str, str] = {
     "{name} is {value}; choose a whole number from {low} to {high}.": (
         "{name} 为 {value}；请选择 {low} 到 {high} 的整数。"
     ),
-    "{name} is {value!r}; choose a whole number from {low} to {high}.": (
-        "{name} 为 {value!r}；请选择 {low} 到 {high} 的整数。"
-    ),
-    "{name} is {value!r}; choose {wanted}.": "{name} 为 {value!r}；请选择 {wanted}。",
     "{name} is {value}; choose one of {choices}.": "{name} 为 {value}；请从 {choices} 中选择。",
+    "{name} is {value}; choose a number of at least {low:g}.": "{name} 为 {value}；请选择不小于 {low:g} 的数。",
     "{name} is {value}; choose a number above {low:g}, up to {high:g}.": (
         "{name} 为 {value}；请选择大于 {low:g} 且不超过 {high:g} 的数。"
     ),
