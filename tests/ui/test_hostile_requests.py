@@ -44,7 +44,7 @@ def client(page: Served) -> Client:
         ("/chat", ["hi", "history"], "history must be"),
         ("/chat", ["hi", [{"role": "user", "content": 3}]], "content of a message must be text"),
         ("/chat", ["hi", None, "quantum"], "no backend 'quantum'"),
-        ("/chat", ["hi", None, {"a": 1}], "must be a name"),
+        ("/chat", ["hi", None, {"a": 1}], "no backend {'a': 1}"),
         ("/chat", ["hi", None, "auto", 10**9], "at most 60 tokens"),
         ("/chat", ["hi", None, "auto", "many"], "max_new_tokens is 'many'"),
         ("/chat", ["hi", None, "auto", 0], "max_new_tokens is 0"),

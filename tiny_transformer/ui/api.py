@@ -8,16 +8,15 @@ from typing import Any
 import gradio as gr
 from gradio.events import api
 
-from tiny_transformer.backends import NAMES
 from tiny_transformer.generation.options import OptionInfo
 from tiny_transformer.ui.comparison import Comparison
 from tiny_transformer.ui.handlers import QUEUE, language_of, user_errors
 from tiny_transformer.ui.i18n import Language, translated
+from tiny_transformer.ui.page_settings import BACKENDS_HELP
 from tiny_transformer.ui.service import FROM_MODEL, OFFERED, PageService, check_history, dialogue
 
 # Programs may pass arguments by position: these keep theirs, and an option that is not among them comes behind.
 _FIRST = ("max_new_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "num_beams", "seed")
-BACKEND_HELP = f"auto, {', '.join(NAMES[:-1])} or {NAMES[-1]}."
 
 
 def add_endpoints(service: PageService) -> None:
@@ -91,7 +90,7 @@ def with_options(function: Callable[..., Iterator[Any]], options: Sequence[Optio
 
     endpoint.__name__ = function.__name__
     lines = "".join(f"    {info.name}: {info.help}\n" for info in options)
-    endpoint.__doc__ = inspect.cleandoc(function.__doc__ or "").replace("BACKENDS", BACKEND_HELP) + "\n" + lines
+    endpoint.__doc__ = inspect.cleandoc(function.__doc__ or "").replace("BACKENDS", f"{BACKENDS_HELP}.") + "\n" + lines
     endpoint.__signature__ = whole  # type: ignore[attr-defined]
     endpoint.__annotations__ = {p.name: p.annotation for p in whole.parameters.values()}
     endpoint.__annotations__["return"] = whole.return_annotation

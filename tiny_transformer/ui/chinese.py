@@ -26,9 +26,6 @@ CHINESE: dict[str, str] = {
     ),
     "There is no model {name!r}; choose one of {names}.": "没有模型 {name!r}；请从 {names} 中选择。",
     "This page has no model for {task}; start it with one.": "本页没有用于 {task} 的模型；请在启动时给出一个。",
-    "The backend must be a name, not {value!r}; choose auto or one that is available.": (
-        "后端必须是名称，而不是 {value!r}；请选 auto 或一个可用的后端。"
-    ),
     # What was left out of a dialogue or a text
     "The oldest message was left out: the model's context holds {size} tokens.": (
         "最早的 1 条消息未被读取：模型的上下文为 {size} 个词元。"
@@ -100,7 +97,7 @@ CHINESE: dict[str, str] = {
         "{name} 为 {value}；请选择 {low:g} 到 {high:g} 的数。"
     ),
     # Backends and devices
-    "There is no backend {name!r}; choose auto, {names}.": "没有后端 {name!r}；请选择 auto、{names}。",
+    "There is no backend {name!r}; choose one of {names}.": "没有后端 {name!r}；请从 {names} 中选择。",
     "The backend {name} cannot run {folder}: {reason}.": "后端 {name} 无法运行 {folder}：{reason}。",
     "No backend can run {folder}. onnx: {onnx}; eager: {eager}.": (
         "没有后端能运行 {folder}。onnx：{onnx}；eager：{eager}。"

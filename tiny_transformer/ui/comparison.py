@@ -6,13 +6,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tiny_transformer.backends.base import Batch
-from tiny_transformer.errors import TinyTransformerError
+from tiny_transformer.backends import BACKENDS
+from tiny_transformer.backends.base import CLOSE, Batch
+from tiny_transformer.errors import Sentence, TinyTransformerError
 from tiny_transformer.generation.prompt import Prompt
-from tiny_transformer.parity import Tolerance, verify
+from tiny_transformer.parity import verify
 from tiny_transformer.parity.cases import TensorCase
 from tiny_transformer.parity.texts import first_difference
-from tiny_transformer.parity.verification import CLOSE, JUDGED_BY_TASK, TOLERANCES
 from tiny_transformer.text_model import TextModel
 from tiny_transformer.tokenizer import Message
 from tiny_transformer.ui.models import ModelStore
@@ -25,7 +25,7 @@ class BackendRun(TimedText):
 
     state: str = "waiting"  # then loading, running, done; or failed
     memory: int | None = None  # bytes that loading took
-    problem: str | None = None  # why the backend failed
+    problem: Sentence | None = None  # why the backend failed
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Comparison:
     reference: str
     differences: tuple[Difference, ...] = ()
     finished: bool = False
-    notices: tuple[str, ...] = ()
+    notices: tuple[Sentence, ...] = ()
 
     def run(self, backend: str) -> BackendRun:
         """The run of a backend."""
@@ -139,14 +139,11 @@ def _differences(state: Comparison, models: dict[str, TextModel], prompt: Prompt
     for backend, model in models.items():
         if backend == state.reference:
             continue
-        tolerance = _tolerance(state.reference, backend)
+        # A tolerance is against eager; between any two others float32 is compared with float32.
+        tolerance = (BACKENDS[backend].tolerance if state.reference == "eager" else None) or CLOSE
         report = verify(models[state.reference].backend, model.backend, [case], tolerance)
-        passed = None if {backend, state.reference} & set(JUDGED_BY_TASK) else not report.failures
+        rounded = None in (BACKENDS[backend].tolerance, BACKENDS[state.reference].tolerance)
         largest = max(result.max_absolute for result in report.cases)
         ids = state.run(backend).ids
         first = None if ids == reference.ids else first_difference(reference.ids, ids) + 1
-        yield Difference(backend, first, largest, tolerance.absolute, passed)
-
-
-def _tolerance(reference: str, backend: str) -> Tolerance:
-    return TOLERANCES.get(backend, CLOSE) if reference == "eager" else CLOSE
+        yield Difference(backend, first, largest, tolerance.absolute, None if rounded else not report.failures)

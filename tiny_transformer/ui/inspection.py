@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tiny_transformer.backends.base import Batch
+from tiny_transformer.errors import Sentence
 from tiny_transformer.generation.prompt import Prompt
 from tiny_transformer.generation.sampling import likeliest, log_normalizer
 from tiny_transformer.text_model import TextModel
@@ -42,7 +43,7 @@ class Inspection:
 
     read: tuple[str, ...]  # the source, or the dialogue of a decoder-only model
     written: tuple[Written, ...]
-    notices: tuple[str, ...] = ()
+    notices: tuple[Sentence, ...] = ()
 
     @property
     def ids(self) -> list[int]:

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from tiny_transformer.errors import Sentence
 from tiny_transformer.generation import Cancelled
 from tiny_transformer.generation.text import TextStream, TokenEvent
 from tiny_transformer.text_model import TextModel
@@ -58,7 +59,7 @@ class TimedText:
 class Answer(TimedText):
     """An answer so far, or, with a finish reason, the whole of it."""
 
-    notices: tuple[str, ...] = ()
+    notices: tuple[Sentence, ...] = ()
     language: str | None = None  # what a text to translate was taken for
 
 
