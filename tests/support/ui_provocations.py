@@ -20,6 +20,7 @@ from tests.support.models import ROOT, tiny_config
 from tiny_transformer import backends, hub
 from tiny_transformer.backends.graph_file import MAX_FILE_BYTES, check_graph, read_graph
 from tiny_transformer.backends.onnx_runtime import open_session
+from tiny_transformer.backends.torchscript import write_archive
 from tiny_transformer.bundle import (
     CONFIG,
     DECODER_INT8,
@@ -367,19 +368,13 @@ def damaged_graphs(met: Met) -> None:
     )
     met.loaded(met.chat, "torchscript", as_text(TORCHSCRIPT, "no archive"))
     other = random_bundle(met.folder / "other", met.chat.config, "chat", seed=1)
-    met.loaded(met.chat, "torchscript", lambda folder: _archive(other, folder / TORCHSCRIPT))
+    met.loaded(met.chat, "torchscript", lambda folder: write_archive(other, folder / TORCHSCRIPT))
 
     def of_other_weights(folder: Path) -> None:
         (folder / DECODER_INT8).touch()
         write_weights(folder / WEIGHTS_INT8, {"weight": np.zeros(8, dtype=np.float32)}, {})
 
     met.loaded(met.chat, "onnx-int8", of_other_weights)
-
-
-def _archive(bundle: Bundle, path: Path) -> None:
-    from tiny_transformer.ui.archive import write_archive
-
-    write_archive(bundle, path)
 
 
 def damaged_reports(met: Met) -> None:
@@ -410,13 +405,16 @@ def hub_answers(met: Met) -> None:
     """A model of the Hub that cannot be had."""
     met.monkeypatch.setattr(hub, "PATIENCE", 0.0)
 
-    def answered(status: int, kind: type[hub_errors.HfHubHTTPError] = hub_errors.HfHubHTTPError) -> Exception:
+    def answered(
+        status: int, kind: type[hub_errors.HfHubHTTPError] = hub_errors.HfHubHTTPError, **headers: str
+    ) -> Exception:
         request = Request("GET", "https://hub/api")
-        return kind("no", response=Response(status, request=request))
+        return kind("no", response=Response(status, headers=headers, request=request))
 
     offline = hub_errors.LocalEntryNotFoundError("not here")
     for error in (
         *(answered(status) for status in (400, 401, 403, 404, 429, 500)),
+        answered(429, **{"Retry-After": "9"}),
         answered(403, hub_errors.GatedRepoError),
         answered(404, hub_errors.RevisionNotFoundError),
         answered(404, hub_errors.RepositoryNotFoundError),

@@ -14,12 +14,10 @@ from tiny_transformer.config import GenerationConfig
 from tiny_transformer.errors import InputError
 from tiny_transformer.generation.options import OptionInfo
 from tiny_transformer.tokenizer import Message
-from tiny_transformer.ui.browser import KEEP, RECALL
 from tiny_transformer.ui.handlers import QUIET, UNQUEUED, in_turn, language_of, user_errors
-from tiny_transformer.ui.header import Header
+from tiny_transformer.ui.header import Header, examples
 from tiny_transformer.ui.i18n import Language, say, translated
 from tiny_transformer.ui.page_settings import Limits
-from tiny_transformer.ui.prompt_box import examples
 from tiny_transformer.ui.service import FROM_MODEL, NO_TEXT, OFFERED, PageService
 from tiny_transformer.ui.streaming import Answer
 
@@ -167,6 +165,24 @@ def answer_line(answer: Answer, language: Language, *, seconds: float, drawn_at:
 def _speed(value: float) -> str:
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
 
+
+# The dialogue is kept in the visitor's browser alone. Nothing is kept before the first recall, or an empty page would
+# overwrite what was there. A browser may forbid storage altogether; the page then simply forgets.
+KEEP = """(shown, model) => {
+  if (window.ttRecalled !== model) return;
+  try { localStorage.setItem("tiny-transformer/" + model, JSON.stringify(shown)); } catch (error) { }
+}"""
+
+# The outer brackets are the list of outputs. An answer that was still coming when the page was left has no line yet.
+RECALL = """(model) => {
+  window.ttRecalled = model;
+  try {
+    const shown = JSON.parse(localStorage.getItem("tiny-transformer/" + model)) || [];
+    const last = shown[shown.length - 1];
+    if (last && last.role === "assistant" && /…<.span>$/.test(last.content[1]?.text)) last.content[1].text = "";
+    return [shown];
+  } catch (error) { return [[]]; }
+}"""
 
 RETRY_TEMPERATURE = 0.7  # a greedy answer would only come again
 

@@ -97,7 +97,7 @@ CHINESE: dict[str, str] = {
         "{name} 为 {value}；请选择 {low:g} 到 {high:g} 的数。"
     ),
     # Backends and devices
-    "There is no backend {name!r}; choose one of {names}.": "没有后端 {name!r}；请从 {names} 中选择。",
+    "There is no backend {name!r}; choose auto, {names}.": "没有后端 {name!r}；请选择 auto、{names}。",
     "The backend {name} cannot run {folder}: {reason}.": "后端 {name} 无法运行 {folder}：{reason}。",
     "No backend can run {folder}. onnx: {onnx}; eager: {eager}.": (
         "没有后端能运行 {folder}。onnx：{onnx}；eager：{eager}。"
@@ -205,17 +205,15 @@ CHINESE: dict[str, str] = {
     "{path} does not exist; make it with: python -m export all {parent}": (
         "{path} 不存在，用此命令生成：python -m export all {parent}"
     ),
-    "{path} was made for {other} than the one beside it; {again}": (
-        "{path} 由另一个 {other} 生成，而不是旁边的这个；{again}"
+    "{path} was made for another {file} than the one beside it; {again}": (
+        "{path} 由另一个 {file} 生成，而不是旁边的这个；{again}"
     ),
     "{path} was made from another {weights} than the one beside it; make it again with: python -m export all "
     "{folder}": "{path} 由另一个 {weights} 生成，而不是旁边的这个；用此命令重新生成：python -m export all {folder}",
-    "{path} takes weights from {place!r} at {place_2}, no tensor of {weights}; {again}": (
-        "{path} 从 {place!r} 的 {place_2} 处取权重，那里不是 {weights} 的张量；{again}"
+    "{path} takes weights from {file!r} at {offset}, no tensor of {weights}; {again}": (
+        "{path} 从 {file!r} 的 {offset} 处取权重，那里不是 {weights} 的张量；{again}"
     ),
-    "{path} is larger than {max_file_bytes} bytes, so it holds weights; {again}": (
-        "{path} 超过 {max_file_bytes} 字节，说明其中含有权重；{again}"
-    ),
+    "{path} is larger than {n} bytes, so it holds weights; {again}": "{path} 超过 {n} 字节，说明其中含有权重；{again}",
     "{path} is not a whole graph of ours ({reason}); {again}": "{path} 不是本项目的完整计算图（{reason}）；{again}",
     "make it again with: python -m export all {folder}": "用此命令重新生成：python -m export all {folder}",
     "ONNX Runtime cannot load {path} ({reason}); make it again with: python -m export all {parent}": (
@@ -284,8 +282,10 @@ CHINESE: dict[str, str] = {
         "Hub 上没有 {about}，或它是私有的而令牌无权查看（404）；请检查名称。"
     ),
     "The Hub asks for fewer requests (429) about {about} and did not relent; try again in {wait}.": (
-        "Hub 要求减少对 {about} 的请求（429）；请过 {wait} 再试。"
+        "Hub 要求减少对 {about} 的请求（429）；请过{wait}再试。"
     ),
+    "{seconds:.0f} seconds": " {seconds:.0f} 秒",
+    "a few minutes": "几分钟",
     "{about} is gated: ask for access on its page {endpoint}/{about}, then run: hf auth login.": (
         "{about} 需要申请访问：请在 {endpoint}/{about} 申请，然后运行：hf auth login"
     ),

@@ -8,10 +8,9 @@ import gradio as gr
 
 from tiny_transformer.ui.comparison import BackendRun, Comparison, Difference
 from tiny_transformer.ui.handlers import QUIET, language_of, user_errors
-from tiny_transformer.ui.header import Header
+from tiny_transformer.ui.header import Header, PromptBox
 from tiny_transformer.ui.i18n import Language, say, translated
 from tiny_transformer.ui.markup import empty, notes, table
-from tiny_transformer.ui.prompt_box import PromptBox
 from tiny_transformer.ui.service import PageService
 
 _COLOURS = {"equal": "good", "tie": "fair", "differ": "bad", "alone": "fair"}

@@ -99,8 +99,8 @@ class ModelStore:
         """The backend that a name means here; "auto" is the page's own choice."""
         wanted = self.backend if backend == "auto" else backend
         if wanted != "auto" and wanted not in SERVED:
-            template = "There is no backend {name!r}; choose one of {names}."
-            raise BackendError(template, name=wanted, names=", ".join(("auto", *SERVED)))
+            template = "There is no backend {name!r}; choose auto, {names}."
+            raise BackendError(template, name=wanted, names=", ".join(SERVED))
         return choose(self.bundle(name), wanted, self._device).name
 
     def load(self, name: str, backend: str = "auto") -> Loaded:
