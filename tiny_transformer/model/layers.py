@@ -32,7 +32,7 @@ class FeedForward(nn.Module):
         return self.output_dropout(self.output(x))  # B T D
 
 
-class Around(nn.Module):
+class SublayerNorm(nn.Module):
     """The layer norm before or after a sub-layer f, under the name that the weights have in a model folder.
 
     Post-norm, as published: norm(x + f(x)). Pre-norm: x + f(norm(x)), where x itself is never normalized,
@@ -60,9 +60,9 @@ class EncoderLayer(nn.Module):
     def __init__(self, config: ModelConfig, causal: bool = False) -> None:
         super().__init__()
         self.self_attention = _self_attention(config, causal)
-        self.around_attention = Around(config)
+        self.around_attention = SublayerNorm(config)
         self.feed_forward = FeedForward(config)
-        self.around_feed_forward = Around(config)
+        self.around_feed_forward = SublayerNorm(config)
         self.skip = _skip_connection(config)  # skip(x) is x
         self.pre_norm = config.norm == "pre"
 
@@ -92,11 +92,11 @@ class DecoderLayer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.self_attention = _self_attention(config, causal=True)
-        self.around_attention = Around(config)
+        self.around_attention = SublayerNorm(config)
         self.cross_attention = CrossAttention(config.d_model, config.n_heads, config.dropout, config.bias)
-        self.around_cross = Around(config)
+        self.around_cross = SublayerNorm(config)
         self.feed_forward = FeedForward(config)
-        self.around_feed_forward = Around(config)
+        self.around_feed_forward = SublayerNorm(config)
         self.skip = _skip_connection(config)  # skip(x) is x
         self.pre_norm = config.norm == "pre"
 
