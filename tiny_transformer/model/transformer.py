@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.model.attention import AttentionContext, LayerCache, LayerMemory, additive_mask
-from tiny_transformer.model.embedding import Embedding, Rotation
+from tiny_transformer.model.embedding import Embedding
 from tiny_transformer.model.initialization import initialize
 from tiny_transformer.model.layers import DecoderLayer, EncoderLayer, GPTLayer
+from tiny_transformer.model.positions import Rotation
 
 
 class KVCache(NamedTuple):
