@@ -1,6 +1,6 @@
 """Position tables as a formula that ONNX Runtime works out once, when it loads a graph: a table would be its bulk.
 
-Sines and cosines of the same angles as `tiny_transformer.model.positions`, in float64 as there.
+Sines and cosines of the angles of `tiny_transformer.position_tables`, in float64 as there.
 """
 
 import math
@@ -16,6 +16,7 @@ from tiny_transformer import __version__
 from tiny_transformer.backends.graph_file import signature
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import ExportError
+from tiny_transformer.position_tables import frequencies, sinusoidal_table
 from tiny_transformer.weights import TensorEntry, WeightIndex
 
 MODEL = "model."  # where a graph module keeps the model, and so the prefix of its parameters' names
@@ -39,15 +40,13 @@ def is_table(name: str) -> bool:
 
 
 def formula(name: str, length: int, width: int) -> tuple[list[NodeProto], list[TensorProto]]:
-    """Nodes and small constants whose result is the table `name`: sin(place × frequency + phase)."""
+    """Nodes and small constants whose result is the table `name`: sin(position × frequency + phase)."""
     kind = name.rpartition(".")[2]
-    pairs = width // 2 if kind == SINUSOIDAL else width
-    frequency = np.exp(np.arange(pairs, dtype=np.float64) * (-math.log(10_000.0) / pairs))
     quarter = math.pi / 2  # a cosine is a sine, a quarter turn on
     if kind == SINUSOIDAL:
-        frequency, phase = frequency.repeat(2), np.tile([0.0, quarter], pairs)
+        frequency, phase = frequencies(width).repeat(2), np.tile([0.0, quarter], width // 2)
     else:
-        phase = np.full(pairs, quarter if kind == COSINE else 0.0)
+        frequency, phase = frequencies(2 * width), np.full(width, quarter if kind == COSINE else 0.0)
     constants = {"places": np.arange(length, dtype=np.float64)[:, None], "frequency": frequency, "phase": phase}
     part = {key: f"{name}.{key}" for key in (*constants, "turned", "shifted", "float64")}
     nodes = [
@@ -126,17 +125,24 @@ def point(model: onnx.ModelProto, index: WeightIndex, location: str) -> onnx.Mod
             tensors.append(external(stored, entry, location))
             if half:
                 nodes.append(helper.make_node("Cast", [stored], [tensor.name], to=TensorProto.FLOAT))
-        elif is_table(tensor.name):
+        elif is_table(tensor.name) and not _is_other_table(tensor):
             computed, constants = formula(tensor.name, *tensor.dims)
             nodes += computed
             tensors += constants
-        elif math.prod(tensor.dims) > _LARGEST_INLINE:
+        elif not is_table(tensor.name) and math.prod(tensor.dims) > _LARGEST_INLINE:
             raise ExportError(
                 "The exporter folded a parameter into {tensor}; its version does not suit this.", tensor=tensor.name
             )
         else:
             tensors.append(tensor)
     return replaced(pointed, [*nodes, *model.graph.node], tensors)
+
+
+def _is_other_table(tensor: TensorProto) -> bool:
+    """Whether added positions follow another formula than the paper's; such a table stays in the graph as it is."""
+    if tensor.name.rpartition(".")[2] != SINUSOIDAL:
+        return False
+    return not np.allclose(numpy_helper.to_array(tensor), sinusoidal_table(*tensor.dims), rtol=0, atol=1e-6)
 
 
 def replaced(model: onnx.ModelProto, nodes: list[onnx.NodeProto], tensors: list[TensorProto]) -> onnx.ModelProto:
