@@ -81,7 +81,7 @@ INSIDE = {
     "torch": (
         "tiny_transformer/commands/",
         "tiny_transformer/backends/__init__.py",
-        "tiny_transformer/ui/archive.py",  # the page may hand out a TorchScript archive
+        "tiny_transformer/ui/routes.py",  # the page may hand out a TorchScript archive
     ),
     "huggingface_hub": (
         "tiny_transformer/hub.py",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Self, get_args, get_origin, get_type_hints
 
 from tiny_transformer.checks import check_choice, check_number, check_whole, shown
-from tiny_transformer.errors import ConfigError
+from tiny_transformer.errors import ConfigError, Sentence
 
 ARCHITECTURES = ("encoder-decoder", "decoder-only")
 NORMS = ("pre", "post")
@@ -106,12 +106,12 @@ def _checked(name: str, value: Any, wanted: Any, where: str) -> Any:
 
 
 _KINDS = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "text",
-    tuple: "a list",
-    dict: "an object",
+    int: Sentence("a whole number"),
+    float: Sentence("a number"),
+    bool: Sentence("true or false"),
+    str: Sentence("text"),
+    tuple: Sentence("a list"),
+    dict: Sentence("an object"),
 }
 
 

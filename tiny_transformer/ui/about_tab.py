@@ -12,7 +12,7 @@ import gradio as gr
 
 from tiny_transformer.backends import available
 from tiny_transformer.bundle import CARD, TORCHSCRIPT, TRAINING, Bundle
-from tiny_transformer.errors import BundleError, Message, ParityError
+from tiny_transformer.errors import BundleError, ParityError, Sentence
 from tiny_transformer.parity import ParityReport, stored_report
 from tiny_transformer.ui.compare_tab import number
 from tiny_transformer.ui.handlers import QUIET, language_of, user_errors
@@ -60,7 +60,7 @@ def downloads(bundle: Bundle) -> list[str]:
     return names
 
 
-def _report(bundle: Bundle) -> tuple[ParityReport | None, Message | None]:
+def _report(bundle: Bundle) -> tuple[ParityReport | None, Sentence | None]:
     try:
         return stored_report(bundle), None
     except (ParityError, BundleError) as error:
@@ -77,7 +77,7 @@ def _training(bundle: Bundle) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _badge(bundle: Bundle, report: ParityReport | None, problem: Message | None, language: Language) -> str:
+def _badge(bundle: Bundle, report: ParityReport | None, problem: Sentence | None, language: Language) -> str:
     if problem is not None:
         colour, title = "bad", "about_unverified"
         text = say(language, "about_damaged_text", problem=translated(problem, language))

@@ -7,11 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+from tiny_transformer.backends import BACKENDS
 from tiny_transformer.errors import ConfigError
 
 SHIPPED = Path(__file__).resolve().parents[2] / "checkpoints"
 DEFAULT_MODELS = (str(SHIPPED / "chat"), str(SHIPPED / "translate"))
 PREFIX = "TINY_TRANSFORMER_"
+SERVED = tuple(name for name, spec in BACKENDS.items() if not spec.reference_only)
+BACKENDS_HELP = f"auto, {', '.join(SERVED[:-1])} or {SERVED[-1]}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +89,7 @@ def build_parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         "--backend",
         default=default("BACKEND", "auto"),
         metavar="NAME",
-        help="auto, eager, torchscript, onnx or onnx-int8 (default %(default)s)",
+        help=f"{BACKENDS_HELP} (default %(default)s)",
     )
     parser.add_argument(
         "--threads", type=_whole, default=default("THREADS", Settings.threads), help="CPU threads (default %(default)s)"
