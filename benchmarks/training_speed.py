@@ -24,6 +24,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from tiny_transformer.data.batches import TrainingData
 from tiny_transformer.data.examples import read_examples
 from tiny_transformer.data.records import texts_of
+from tiny_transformer.data.source import Source
 from tiny_transformer.model import build_model, count_parameters
 from tiny_transformer.tokenizer import Tokenizer
 from tiny_transformer.training.checkpoint import RunState
@@ -32,7 +33,6 @@ from tiny_transformer.training.finish import hardware, versions
 from tiny_transformer.training.loop import StepBatch, Trainer
 from tiny_transformer.training.progress import Reporter
 from tiny_transformer.training.recipe import Recipe, load_recipe
-from tiny_transformer.training.settings import Source
 
 SHAPES = ("translate", "gpt")
 GPT = ("model.d_model=384", "model.n_heads=6", "model.n_decoder_layers=6", "model.d_ff=1536", "model.max_length=512")

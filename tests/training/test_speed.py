@@ -14,6 +14,7 @@ from benchmarks.training_speed import covered
 from tests.support.in_turns import ratio_in_turns
 from tests.support.training_fixtures import byte_tokenizer, small_recipe, write_pairs
 from tiny_transformer.data.batches import TrainingData
+from tiny_transformer.data.source import Source
 from tiny_transformer.model import build_model, optimizer_groups
 from tiny_transformer.training.checkpoint import RunState
 from tiny_transformer.training.distributed import World
@@ -21,7 +22,6 @@ from tiny_transformer.training.loop import StepBatch, Trainer
 from tiny_transformer.training.objective import Objective
 from tiny_transformer.training.progress import Reporter
 from tiny_transformer.training.recipe import load_recipe
-from tiny_transformer.training.settings import Source
 
 STEPS = 2
 

@@ -10,11 +10,11 @@ import numpy as np
 from tiny_transformer.bundle import TRAINING, Bundle
 from tiny_transformer.data.examples import held_out, read_examples
 from tiny_transformer.data.files import DataFile
-from tiny_transformer.data.records import Dialogue, Example, Pair, read_all
+from tiny_transformer.data.records import FORMATS, Dialogue, Example, Pair, read_all
+from tiny_transformer.data.source import Source
 from tiny_transformer.errors import DataError
 from tiny_transformer.evaluation import Question, question_from_record
-from tiny_transformer.training.recipe import Recipe, told_recipe
-from tiny_transformer.training.settings import Source
+from tiny_transformer.training.recipe import Recipe, recipe_from_record
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def sampled(groups: Sequence[QuestionSet], count: int) -> list[QuestionSet]:
 def card_questions(bundle: Bundle, root: str) -> tuple[Recipe, list[QuestionSet]]:
     """The recipe a folder was trained by, and all that it was judged by in the end: the figures of its card."""
     try:
-        recipe = told_recipe(json.loads((bundle.folder / TRAINING).read_text(encoding="utf-8"))["recipe"])
+        recipe = recipe_from_record(json.loads((bundle.folder / TRAINING).read_text(encoding="utf-8"))["recipe"])
     except (OSError, ValueError, KeyError, TypeError):
         raise DataError(
             "{folder} has no {training} that names its test data; name a file of examples.",
@@ -74,7 +74,7 @@ def _question(source: Source, example: Example) -> Question | None:
     if isinstance(example, Pair):
         return Question(example.source, example.target)
     # A free dialogue or a story has no single right answer: it counts in the loss alone.
-    if isinstance(example, Dialogue) and source.format == "intents":
+    if isinstance(example, Dialogue) and FORMATS[source.format].has_answer:
         return Question(example.messages[:-1], example.messages[-1]["content"])
     return None
 

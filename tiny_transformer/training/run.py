@@ -3,7 +3,6 @@
 import logging
 import shutil
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -11,10 +10,12 @@ import torch
 from tiny_transformer import atomic
 from tiny_transformer.bundle import TOKENIZER, Bundle, check_target
 from tiny_transformer.config import ModelConfig
+from tiny_transformer.data.augment import Compose
 from tiny_transformer.data.batches import TrainingData
 from tiny_transformer.data.examples import read_examples
 from tiny_transformer.data.files import HUB, exists, join
 from tiny_transformer.data.records import texts_of
+from tiny_transformer.data.source import Source
 from tiny_transformer.errors import ConfigError, TrainingError
 from tiny_transformer.model import build_model, count_parameters
 from tiny_transformer.model.transformer import Transformer
@@ -34,7 +35,6 @@ from tiny_transformer.training.finish import Finished, write_model
 from tiny_transformer.training.loop import Trainer
 from tiny_transformer.training.progress import Reporter
 from tiny_transformer.training.recipe import Recipe
-from tiny_transformer.training.settings import Source
 
 logger = logging.getLogger(__name__)
 
@@ -184,7 +184,7 @@ def _tokenizer(recipe: Recipe, root: str, run_dir: Path, world: World, origin: O
         texts = (
             text
             for source in _train_sources(recipe)
-            for example in read_examples(replace(source, compose=1), root, "train")
+            for example in read_examples(source.without(Compose), root, "train")
             for text in texts_of(example)
         )
         atomic.write_file(kept, Tokenizer.train(texts, recipe.tokenizer.vocab_size).to_json())
