@@ -30,6 +30,7 @@ RINGS = {
         "tiny_transformer/parity/",
         "tiny_transformer/text_model.py",
         "tiny_transformer/tokenizer.py",
+        "tiny_transformer/training_record.py",
         "tiny_transformer/weights.py",
     ),
     1: (

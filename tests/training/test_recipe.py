@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.models import ROOT
+from tests.support.models import ROOT, count_parameters
 from tiny_transformer.data import examples
 from tiny_transformer.data.augment import TRANSFORMS, AlternateRoles, Compose
 from tiny_transformer.data.records import FORMATS
 from tiny_transformer.data.source import Source
 from tiny_transformer.errors import ConfigError
-from tiny_transformer.model import build_model, count_parameters
+from tiny_transformer.model import build_model
 from tiny_transformer.training.recipe import load_recipe, parse_recipe, recipe_from_record, recipe_names
 from tiny_transformer.training.run import with_user_data
 
