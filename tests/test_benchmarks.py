@@ -23,7 +23,7 @@ from tests.support.export_fixtures import ENCODER_DECODERS, Exported
 from tests.support.models import ARCHITECTURES, ROOT, tiny_config
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.commands.init import random_bundle
-from tiny_transformer.training.recipe import load_recipe, told_recipe
+from tiny_transformer.training.recipe import load_recipe, recipe_from_record
 
 
 def test_a_ratio_compares_the_same_round() -> None:
@@ -187,7 +187,7 @@ def test_the_papers_table_is_that_of_the_kept_runs() -> None:
     assert found["parameters"] <= 2_600_000
     recipe = load_recipe("multi30k-en-de").to_dict()
     for run in runs:
-        kept = told_recipe(run["recipe"]).to_dict()
+        kept = recipe_from_record(run["recipe"]).to_dict()
         limits = ("max_epochs", "max_minutes", "seed")  # the clock ended these runs in the 61st or 63rd epoch
         assert {**kept["training"], **{name: recipe["training"][name] for name in limits}} == recipe["training"]
         assert all(kept[part] == recipe[part] for part in ("model", "tokenizer", "evaluation", "sources"))

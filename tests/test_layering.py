@@ -32,6 +32,7 @@ RINGS = {
         "tiny_transformer/position_tables.py",
         "tiny_transformer/text_model.py",
         "tiny_transformer/tokenizer.py",
+        "tiny_transformer/training_record.py",
         "tiny_transformer/weights.py",
     ),
     1: (

@@ -13,10 +13,10 @@ from torch.nn import functional as F
 from tests.support.models import tiny_config
 from tests.support.training_fixtures import byte_tokenizer, write_jsonl, write_pairs
 from tiny_transformer.data.batches import EpochPlan, Rows, RowSizes, TrainingData, padded_length, plan_epoch
+from tiny_transformer.data.source import Source
 from tiny_transformer.model import build_model
 from tiny_transformer.training.feed import IGNORED, Batch, HostRows, ResidentRows, ahead, batches
 from tiny_transformer.training.objective import Objective, positions_in_texts, same_text
-from tiny_transformer.training.settings import Source
 
 CPU = torch.device("cpu")
 

@@ -13,13 +13,14 @@ import torch
 
 from tests.support.training_fixtures import byte_tokenizer, small_recipe
 from tiny_transformer.data.batches import TrainingData
-from tiny_transformer.model import build_model, optimizer_groups
+from tiny_transformer.model import build_model
 from tiny_transformer.training.checkpoint import RunState
 from tiny_transformer.training.distributed import World
 from tiny_transformer.training.loop import Trainer
 from tiny_transformer.training.progress import Reporter
 from tiny_transformer.training.recipe import load_recipe
 from tiny_transformer.training.run import train
+from tiny_transformer.training.schedule import optimizer_groups
 
 
 @pytest.fixture(autouse=True)
