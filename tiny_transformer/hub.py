@@ -3,14 +3,12 @@
 import json
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tiny_transformer import atomic
 from tiny_transformer.bundle import (
     CARD,
     CONFIG,
@@ -346,15 +344,10 @@ def _folder(repo: _Repo, *, code: bool) -> Path:
 
 
 def _link(target: Path, link: Path) -> None:
-    """Point to a cached file; copy it where the system has no links."""
+    """Point to a cached file."""
     if link.is_symlink() and link.resolve() == target.resolve():
         return
     link.parent.mkdir(parents=True, exist_ok=True)
     temporary = link.with_name(f".{link.name}.{os.getpid()}.tmp")
-    try:
-        temporary.symlink_to(target.resolve())
-    except OSError:
-        with atomic.replacing_file(link) as copy:
-            shutil.copyfile(target, copy)
-    else:
-        os.replace(temporary, link)
+    temporary.symlink_to(target.resolve())
+    os.replace(temporary, link)
