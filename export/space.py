@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tiny_transformer.errors import ExportError, HubError, Message
+from tiny_transformer.errors import ExportError, HubError, Sentence
 
 from .hub_repository import Remote, local_files
 from .model_card import as_yaml
@@ -115,7 +115,7 @@ def space_failure(error: HubError, model_address: str, token: str) -> HubError:
     """Why there is no Space, without its token, and that the model is there all the same."""
     reason = error.message.with_values(lambda value: str(value).replace(token, "***") if token else value)
     if error.status == 402:
-        reason = Message(
+        reason = Sentence(
             "the Hub wants a paid plan for a Gradio Space on free hardware, or billing for other hardware (402); "
             "see https://huggingface.co/pricing, then run the same command again."
         )

@@ -22,7 +22,7 @@ class Sentence(str):
 
         def changed(value: Any) -> Any:
             inner = value.message if isinstance(value, TinyTransformerError) else value
-            return inner.with_values(change) if isinstance(inner, Message) else change(inner)
+            return inner.with_values(change) if isinstance(inner, Sentence) else change(inner)
 
         return type(self)(self.template, **{name: changed(value) for name, value in self.values.items()})
 
