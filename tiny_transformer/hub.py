@@ -286,10 +286,11 @@ def _names(backend: str, report: ParityReport | None, *, all_files: bool, code: 
     """What to download, in a fixed order. A report lists what there is; without one each file is asked for."""
     # A repo of a decoder-only model has no encoder: what is not there is left out.
     wanted: Sequence[str] = (*REQUIRED, *BACKENDS["onnx" if backend == "auto" else backend].reads)
-    if backend == "onnx-int8" and report is not None and WEIGHTS_INT8 in report.files:
-        # The float32 weights stay there, and the graphs over them: the report tells that the 8-bit ones were made
-        # from them.
-        wanted = [name for name in wanted if name not in (WEIGHTS, *FLOAT32_GRAPHS)]
+    if backend == "onnx-int8":
+        # Without a graph over the float32 weights, these are needed only where no report tells of the 8-bit ones
+        # that they were made from them.
+        spared = (WEIGHTS,) if report is not None and WEIGHTS_INT8 in report.files else ()
+        wanted = [name for name in wanted if name not in (*spared, *FLOAT32_GRAPHS)]
     if all_files and report is not None:
         # The report is a stranger's: only plain file names may become paths here.
         wanted = [*(name for name in report.files if re.fullmatch(r"\w[\w.-]*", name, re.ASCII)), CARD]
