@@ -2,14 +2,15 @@
 
     python -m benchmarks.cuda_graphs [--rounds 7] [--json FILE]
 
-Decoding: tokens per second, greedy, of the same random GPT on the same GPU, in turns: plain eager, our captured steps
-with and without the step that is started before it is asked for, and the same step compiled by torch over the same
-static buffers. Training: batches per second of the translator's shape, forward and backward, in bfloat16.
+Decoding: tokens per second, greedy, of the same random GPT: plain eager, our captured steps with and without the step
+that is started before it is asked for, and the same step compiled by torch over the same static buffers. Training:
+batches per second of the translator's shape, forward and backward, in bfloat16.
 """
 
 import argparse
 import json
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -92,67 +93,57 @@ DECODERS = {
 }
 
 
-def decoding(dtype: torch.dtype, rounds: int) -> dict[str, Any]:
-    """Tokens per second of every decoder, for each number of rows."""
+def decoding(name: str, dtype: str, rounds: int) -> dict[str, Any]:
+    """Tokens per second of one decoder, for each number of rows."""
     shape = SHAPES["G"]
     model = build_model(shape.config, torch.Generator().manual_seed(0))
-    backends = {name: kind(model, shape.config, device="cuda", dtype=dtype) for name, kind in DECODERS.items()}
+    backend = DECODERS[name](model, shape.config, device="cuda", dtype=getattr(torch, dtype))
     options = GenerationOptions(max_new_tokens=shape.n_new, min_new_tokens=shape.n_new, logprobs=False)
     found: dict[str, Any] = {}
     for n_rows in ROWS:
         request = Request(shape.rows(n_rows, 1), None, options, eos_id=2, pad_id=0)
-        texts, speeds = {}, {name: [] for name in backends}
-        for number in range(rounds + 2):  # the first two compile and capture
-            for name, backend in backends.items():
-                start = time.perf_counter()
-                texts[name] = [found.ids for found in generate_ids(backend, request)]
-                torch.cuda.synchronize()
-                if number > 1:
-                    speeds[name].append(n_rows * shape.n_new / (time.perf_counter() - start))
-        equal = {name: texts[name] == texts["eager"] for name in backends}
-        found[str(n_rows)] = {name: summary(values) | {"same_text": equal[name]} for name, values in speeds.items()}
+        seconds = [timed(lambda request=request: generate_ids(backend, request)) for _ in range(rounds + 2)]
+        # The first two calls compile and capture.
+        found[str(n_rows)] = summary([n_rows * shape.n_new / s for s in seconds[2:]])
+        found[str(n_rows)]["seconds_to_prepare"] = round(sum(seconds[:2]), 1)
     return found
 
 
-def training(rounds: int) -> dict[str, Any]:
-    """Batches per second of every way to compute gradients, on two shapes in turns."""
+def training(name: str, _: str, rounds: int) -> dict[str, Any]:
+    """Batches per second of one way to compute gradients, on two shapes in turns."""
     config = ModelConfig(vocab_size=12_000, n_encoder_layers=7, n_decoder_layers=3, max_length=128, dropout=0.1)
-    ways: dict[str, Callable[[Batch], Any]] = {}
-    seconds: dict[str, float] = {}
     batches = [random_batch(config, *size) for size in SHAPES_OF_BATCHES]
-    for name in ("compiled layers", "compiled layers, captured", "torch.compile"):
-        model = build_model(config, torch.Generator().manual_seed(0)).cuda().train()
-        objective: Any = Objective(model, 0.1, autocast=True)
-        parameters = list(model.parameters())
-        if name == "torch.compile":
-            objective = torch.compile(objective, mode="reduce-overhead", dynamic=False)
-        else:
-            compile_parts(model, objective)
-        kind = RecordedGradients if name.endswith("captured") else PlainGradients
-        arguments = (torch.device("cuda"),) if name.endswith("captured") else ()
-        gradients = kind(objective, parameters, *arguments)
+    model = build_model(config, torch.Generator().manual_seed(0)).cuda().train()
+    objective: Any = Objective(model, 0.1, autocast=True)
+    if name == "torch.compile":
+        objective = torch.compile(objective, mode="reduce-overhead", dynamic=False)
+    else:
+        compile_parts(model, objective)
+    parameters = list(model.parameters())
+    gradients: Any = PlainGradients(objective, parameters)
+    if name == "captured":
+        gradients = RecordedGradients(objective, parameters, torch.device("cuda"))
 
-        def step(batch: Batch, gradients: Any = gradients) -> None:
+    def steps(n: int) -> None:
+        for i in range(n):
             torch.compiler.cudagraph_mark_step_begin()
-            gradients.add(batch, 1e-4)
+            gradients.add(batches[i % len(batches)], 1e-4)
             gradients.clear()
 
-        start = time.perf_counter()
-        for _ in range(4):  # compile and capture
-            for batch in batches:
-                step(batch)
-        torch.cuda.synchronize()
-        ways[name], seconds[name] = step, time.perf_counter() - start
-    speeds: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(rounds):
-        for name, step in ways.items():
-            start = time.perf_counter()
-            for _ in range(STEPS // len(batches)):
-                for batch in batches:
-                    step(batch)
-            torch.cuda.synchronize()
-            speeds[name].append(STEPS / (time.perf_counter() - start))
-    return {name: summary(values) | {"seconds_to_prepare": round(seconds[name], 1)} for name, values in speeds.items()}
+    prepared = timed(lambda: steps(4 * len(batches)))
+    found = summary([STEPS / timed(lambda: steps(STEPS)) for _ in range(rounds)])
+    return found | {"seconds_to_prepare": round(prepared, 1)}
+
+
+TRAINERS = ("compiled layers", "captured", "torch.compile")
+
+
+def timed(work: Callable[[], Any]) -> float:
+    """Seconds until the GPU has done it."""
+    start = time.perf_counter()
+    work()
+    torch.cuda.synchronize()
+    return time.perf_counter() - start
 
 
 def random_batch(config: ModelConfig, n_rows: int, length: int) -> Batch:
@@ -169,18 +160,26 @@ def summary(values: list[float]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, print, keep."""
+    """Measure each way in a process of its own (graphs of torch's and of ours do not mix), print, keep."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", type=Path, default=RESULT)
+    parser.add_argument("--one", nargs=3, metavar=("WORK", "WAY", "DTYPE"), help="measure one way and print it")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         raise SystemExit("error: this measures a GPU, and none was found.")
+    if options.one:
+        work, way, dtype = options.one
+        print(json.dumps({"decoding": decoding, "training": training}[work](way, dtype, options.rounds)))
+        return
     found: dict[str, Any] = {"device": device_name("cuda"), "torch": torch.__version__, "rounds": options.rounds}
-    found["training_batches_per_second"] = training(options.rounds)
-    for dtype in (torch.bfloat16, torch.float32):
-        found[f"tokens_per_second_{str(dtype).removeprefix('torch.')}"] = decoding(dtype, options.rounds)
-    print(json.dumps(found, indent=1))
+    works = [("training", way, "bfloat16") for way in TRAINERS]
+    works += [("decoding", way, dtype) for dtype in ("bfloat16", "float32") for way in DECODERS]
+    for one in works:
+        command = [sys.executable, "-m", "benchmarks.cuda_graphs", "--rounds", str(options.rounds), "--one", *one]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        found[", ".join(one)] = json.loads(done.stdout.splitlines()[-1])
+        print(", ".join(one), found[", ".join(one)], flush=True)
     write_file(options.json, json.dumps(found, indent=1) + "\n")
 
 
