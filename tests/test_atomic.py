@@ -143,3 +143,16 @@ def test_modes_follow_the_umask(tmp_path: Path) -> None:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
     assert stat.S_IMODE((tmp_path / "folder").stat().st_mode) == 0o750
+
+
+def test_the_umask_of_the_process_is_never_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It belongs to all threads: while it is 0, a file that another thread makes is open to everybody."""
+
+    def touched(mask: int) -> int:
+        raise AssertionError(f"os.umask({mask}) was called")
+
+    monkeypatch.setattr(os, "umask", touched)
+    atomic.write_file(tmp_path / "file", "x")
+    replace_folder(tmp_path / "folder", "old")
+    replace_folder(tmp_path / "folder", "new")
+    assert names(tmp_path) == {"file", "folder"}

@@ -25,7 +25,7 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path.na
 each_twin = pytest.mark.parametrize(("page", "twin"), TWINS.items(), ids=lambda page: page.path.name)
 
 MAP = {README: "Map of the code", TWINS[README]: "代码地图"}
-PARSERS = {"tiny_transformer": "tiny_transformer.cli", "export": "export.cli"}
+PARSERS = {"tiny_transformer": "tiny_transformer.cli", "export": "export.commands"}
 # Where the README's examples keep their random models, and what the tests put there instead.
 EXAMPLES = {"/tmp/random-gpt": "tiny-gpt", "/tmp/random": "tiny"}
 
