@@ -1,4 +1,7 @@
-"""A model folder made ready to publish: a copy of its own, proven on exactly the bytes that will be sent."""
+"""`push`: publish a verified model folder on the Hugging Face Hub, and a Space for it.
+
+A model folder made ready to publish: a copy of its own, proven on exactly the bytes that will be sent.
+"""
 
 import argparse
 import os

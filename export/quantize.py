@@ -1,4 +1,6 @@
-"""8-bit linear layers as integer products: the arithmetic of MatMulNBits, from the same bytes, for many rows at once.
+"""`int8`: write the 8-bit weights of a model folder and the graphs over them.
+
+8-bit linear layers as integer products: the arithmetic of MatMulNBits, from the same bytes, for many rows at once.
 
 MatMulNBits reads each weight once and is unbeaten for a few rows; for many, the processor's integer matrix products
 take a third of its time. Both give a row's block of activations one scale, round it to 8 bits, multiply integers and
