@@ -20,7 +20,7 @@ def run(options: argparse.Namespace) -> None:
 
 def export_all(folder: Path) -> list[str]:
     """Write every artefact, and the report if all backends agree; the file names."""
-    from tiny_transformer.bundle import CARD, EVALUATION, INT8, PARITY, Bundle, remove_derived
+    from tiny_transformer.bundle import CARD, EVALUATION, INT8_FILES, PARITY, Bundle, remove_derived
     from tiny_transformer.parity import write_report
 
     from .model_card import refresh_card
@@ -36,7 +36,7 @@ def export_all(folder: Path) -> list[str]:
     else:
         # 8-bit graphs are proved by the task alone: without examples of it they could never be.
         sys.stderr.write(f"note: no 8-bit graphs, since {folder} has no {EVALUATION} to judge them by\n")
-        remove_derived(folder, INT8)
+        remove_derived(folder, INT8_FILES)
     bundle = Bundle.open(folder)
     report = verified(bundle)
     write_report(bundle, report)

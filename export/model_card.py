@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tiny_transformer import atomic
-from tiny_transformer.bundle import CARD, DECODER_ONNX, ENCODER_ONNX, EVALUATION, TRAINING, WEIGHTS, Bundle
+from tiny_transformer.bundle import CARD, CURVE, EVALUATION, TRAINING, WEIGHTS, Bundle, graph_files
 from tiny_transformer.errors import BundleError, ExportError
 from tiny_transformer.parity.report import ParityReport
 from tiny_transformer.text_model import load
@@ -372,8 +372,7 @@ class Turn:
 
 def has_examples(bundle: Bundle) -> bool:
     """Whether there is a trained model with graphs to ask, in a language there are prompts for."""
-    graphs = (ENCODER_ONNX, DECODER_ONNX) if bundle.config.is_encoder_decoder else (DECODER_ONNX,)
-    return bundle.has(TRAINING, *graphs) and bool(_prompts(bundle))
+    return bundle.has(TRAINING, *graph_files(bundle.config).values()) and bool(_prompts(bundle))
 
 
 def examples(bundle: Bundle) -> list[list[Turn]]:
@@ -407,7 +406,6 @@ def _prompts(bundle: Bundle) -> list[tuple[str, ...]]:
 
 START, END = "<!-- written by hand: start -->", "<!-- written by hand: end -->"
 _INVITATION = "*Notes of the author go between these two lines; a push keeps them.*"
-CURVE = "training.png"
 
 
 def model_card(bundle: Bundle, report: ParityReport, repo_id: str, *, licence: str = "", by_hand: str = "") -> str:

@@ -15,23 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tiny_transformer.bundle import (
-    CARD,
-    DECODER_ONNX,
-    DERIVED,
-    ENCODER_ONNX,
-    EVALUATION,
-    PARITY,
-    REQUIRED,
-    TRAINING,
-    Bundle,
-)
+from tiny_transformer.bundle import PARITY, PUBLISHED, Bundle, graph_files
 from tiny_transformer.errors import ExportError, ParityError
 from tiny_transformer.parity.report import ParityReport, stored_report, write_report
 
-from .model_card import CURVE
-
-PUBLISHED = (*REQUIRED, *DERIVED, EVALUATION, TRAINING, CURVE, CARD)
 _PREFIX = "tiny-transformer-push-"
 _A_DAY = 24 * 3600.0
 
@@ -65,8 +52,7 @@ def staged(folder: Path, verify: Verifier) -> Iterator[Staged]:
 
 def _proven(bundle: Bundle, folder: Path, verify: Verifier) -> ParityReport:
     """A report for the copy's bytes: the stored one if it names just these, else a new one."""
-    graphs = [ENCODER_ONNX, DECODER_ONNX] if bundle.config.is_encoder_decoder else [DECODER_ONNX]
-    missing = [name for name in graphs if not bundle.has(name)]
+    missing = [name for name in graph_files(bundle.config).values() if not bundle.has(name)]
     if missing:
         raise ExportError(
             "{folder} has no {missing}; make it first: python -m export all {folder}.",

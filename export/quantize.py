@@ -132,16 +132,13 @@ def export_int8(folder: Path) -> list[str]:
 
     from tiny_transformer.backends.graph_file import check_graph
     from tiny_transformer.bundle import (
-        DECODER_INT8,
-        DECODER_INT8_BATCH,
-        DECODER_ONNX,
-        ENCODER_INT8,
-        ENCODER_INT8_BATCH,
-        ENCODER_ONNX,
+        INT8,
+        INT8_BATCH,
         WEIGHTS,
         WEIGHTS_INT8,
         WEIGHTS_SHA256,
         Bundle,
+        graph_files,
         sha256,
     )
     from tiny_transformer.model import load_model
@@ -152,26 +149,25 @@ def export_int8(folder: Path) -> list[str]:
     from .write_graph import samples_for, similar, write_graph
 
     bundle = Bundle.open(folder)
-    graphs = [(DECODER_ONNX, DECODER_INT8, as_blocks), (DECODER_ONNX, DECODER_INT8_BATCH, as_integers)]
-    if bundle.config.is_encoder_decoder:
-        graphs += [(ENCODER_ONNX, ENCODER_INT8, as_blocks), (ENCODER_ONNX, ENCODER_INT8_BATCH, as_integers)]
-    if not bundle.has(*(name for name, _, _ in graphs)):
+    graphs = graph_files(bundle.config)
+    if not bundle.has(*graphs.values()):
         export_onnx(folder)
-    for name, _, _ in graphs:
+    for name in graphs.values():
         check_graph(folder / name, folder / WEIGHTS, bundle.config)
     source = {WEIGHTS_SHA256: sha256(folder / WEIGHTS)}
     write_weights(folder / WEIGHTS_INT8, quantize_weights(bundle.weights()), source)
     index = read_index(folder / WEIGHTS_INT8)
     model = load_model(bundle)
     written = [WEIGHTS_INT8]
-    for name, name_int8, linear in graphs:
-        graph = quantize_graph(onnx.load(folder / name, load_external_data=False), index, linear)
-        if linear is as_integers and not any(node.op_type == PRODUCT for node in graph.graph.node):
-            (folder / name_int8).unlink(missing_ok=True)  # it would be the other graph once more
-            continue
-        written.append(name_int8)
-        sign(graph, bundle.config, index)
-        write_graph(folder / name_int8, graph, samples_for(name_int8, model, bundle.config), similar)
+    for precision, linear in ((INT8, as_blocks), (INT8_BATCH, as_integers)):
+        for part, name in graph_files(bundle.config, precision).items():
+            graph = quantize_graph(onnx.load(folder / graphs[part], load_external_data=False), index, linear)
+            if linear is as_integers and not any(node.op_type == PRODUCT for node in graph.graph.node):
+                (folder / name).unlink(missing_ok=True)  # it would be the other graph once more
+                continue
+            written.append(name)
+            sign(graph, bundle.config, index)
+            write_graph(folder / name, graph, samples_for(part, model, bundle.config), similar)
     return written
 
 

@@ -136,6 +136,7 @@ def attention_ports(config: ModelConfig) -> tuple[list[Port], list[Port]]:
 class Graph:
     """One graph of a model: its module, how the inputs nest in the module's call, and its ports."""
 
+    part: str  # encoder, decoder or attention
     module: Callable[[ModelConfig], nn.Module]
     nested: tuple[Any, ...]
     inputs: list[Port]
@@ -147,13 +148,13 @@ def graphs_of(config: ModelConfig) -> dict[str, Graph]:
     found = {}
     if config.is_encoder_decoder:
         inputs, outputs = encoder_ports(config)
-        found[ENCODER_ONNX] = Graph(EncoderGraph, tuple(inputs), inputs, outputs)
+        found[ENCODER_ONNX] = Graph("encoder", EncoderGraph, tuple(inputs), inputs, outputs)
     inputs, outputs = decoder_ports(config)
     n = 2 + 2 * config.n_decoder_layers
     nested = (*inputs[:2], inputs[2:n], *inputs[n : n + 1], *([inputs[n + 1 :]] if config.is_encoder_decoder else []))
-    found[DECODER_ONNX] = Graph(DecoderGraph, nested, inputs, outputs)
+    found[DECODER_ONNX] = Graph("decoder", DecoderGraph, nested, inputs, outputs)
     inputs, outputs = attention_ports(config)
-    found[ATTENTION_ONNX] = Graph(AttentionGraph, tuple(inputs), inputs, outputs)
+    found[ATTENTION_ONNX] = Graph("attention", AttentionGraph, tuple(inputs), inputs, outputs)
     return found
 
 
@@ -256,5 +257,5 @@ def export_onnx(folder: Path) -> list[str]:
         traced = tidy(trace(graph, bundle.config), graph.inputs, graph.outputs)
         pointed = point(traced, bundle.index, WEIGHTS)
         sign(pointed, bundle.config, bundle.index)
-        write_graph(folder / name, pointed, samples_for(name, model, bundle.config), close)
+        write_graph(folder / name, pointed, samples_for(graph.part, model, bundle.config), close)
     return list(graphs)

@@ -24,7 +24,7 @@ def run(options: argparse.Namespace) -> None:
     from tiny_transformer.bundle import Bundle
     from tiny_transformer.text_model import resolve
 
-    folder = resolve(options.bundle, whole=True, trust_code=options.trust_code)
+    folder = resolve(options.bundle, all_files=True, trust_code=options.trust_code)
     report = verified(Bundle.open(folder), options.device)
     sys.stdout.write(report.to_json() if options.json else table(report))
     report.raise_if_failed()

@@ -12,15 +12,6 @@ from torch import Tensor
 
 from tiny_transformer.atomic import replacing_file
 from tiny_transformer.backends.onnx_runtime import open_session
-from tiny_transformer.bundle import (
-    ATTENTION_ONNX,
-    DECODER_INT8,
-    DECODER_INT8_BATCH,
-    DECODER_ONNX,
-    ENCODER_INT8,
-    ENCODER_INT8_BATCH,
-    ENCODER_ONNX,
-)
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import BackendError, ExportError
 from tiny_transformer.model import Memory, attention_maps
@@ -39,15 +30,11 @@ class Sample:
 
 @torch.inference_mode()
 def samples_for(graph: str, model: Transformer, config: ModelConfig) -> list[Sample]:
-    """Samples for the graph with this file name."""
+    """Samples for a graph: "encoder", "decoder" or "attention"."""
     makers: dict[str, Callable[[Any, ModelConfig], list[Sample]]] = {
-        ENCODER_ONNX: _encoder_samples,
-        ENCODER_INT8: _encoder_samples,
-        ENCODER_INT8_BATCH: _encoder_samples,
-        DECODER_ONNX: _decoder_samples,
-        DECODER_INT8: _decoder_samples,
-        DECODER_INT8_BATCH: _decoder_samples,
-        ATTENTION_ONNX: _attention_samples,
+        "encoder": _encoder_samples,
+        "decoder": _decoder_samples,
+        "attention": _attention_samples,
     }
     return makers[graph](model, config)
 

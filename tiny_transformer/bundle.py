@@ -23,27 +23,65 @@ WEIGHTS = "model.safetensors"
 WEIGHTS_INT8 = "model_int8.safetensors"
 ENCODER_ONNX, DECODER_ONNX, ATTENTION_ONNX = "encoder_model.onnx", "decoder_model.onnx", "attention.onnx"
 ENCODER_INT8, DECODER_INT8 = "encoder_model_int8.onnx", "decoder_model_int8.onnx"
-# The same arithmetic, by kernels for many rows; only where the model's widths suit them.
-FOR_BATCHES = ENCODER_INT8_BATCH, DECODER_INT8_BATCH = "encoder_model_int8_batch.onnx", "decoder_model_int8_batch.onnx"
+ENCODER_INT8_BATCH, DECODER_INT8_BATCH = "encoder_model_int8_batch.onnx", "decoder_model_int8_batch.onnx"
 TORCHSCRIPT = "model.ts.pt"
 EVALUATION = "evaluation.jsonl"
 PARITY = "parity.json"
 TRAINING = "training.json"
+CURVE = "training.png"
 CARD = "README.md"
 
-INT8 = (ENCODER_INT8, DECODER_INT8, *FOR_BATCHES, WEIGHTS_INT8)
+# Precisions of a graph. A batch graph does the arithmetic of the 8-bit one with kernels that are faster for many
+# rows; a model has it only where its widths suit those kernels.
+FLOAT32, INT8, INT8_BATCH = "float32", "int8", "int8-batch"
 
-REQUIRED = (CONFIG, GENERATION, TOKENIZER, WEIGHTS)
-# What is made from the weights: new weights make all of these stale.
-DERIVED = (
-    ENCODER_ONNX,
-    DECODER_ONNX,
-    ATTENTION_ONNX,
-    *INT8,
-    TORCHSCRIPT,
-    PARITY,
+
+@dataclass(frozen=True)
+class FileSpec:
+    """A file that a model folder may hold."""
+
+    name: str
+    required: bool = False
+    derived: bool = False  # made from the weights, so new weights make it stale
+    hashed: bool = True  # a parity report vouches for its bytes
+    graph: str = ""  # which ONNX graph it holds: encoder, decoder or attention
+    precision: str = FLOAT32
+
+
+# Every file that is published; others in a folder are no part of the model.
+FILES = (
+    FileSpec(CONFIG, required=True),
+    FileSpec(GENERATION, required=True),
+    FileSpec(TOKENIZER, required=True),
+    FileSpec(WEIGHTS, required=True),
+    FileSpec(ENCODER_ONNX, derived=True, graph="encoder"),
+    FileSpec(DECODER_ONNX, derived=True, graph="decoder"),
+    FileSpec(ATTENTION_ONNX, derived=True, graph="attention"),
+    FileSpec(ENCODER_INT8, derived=True, graph="encoder", precision=INT8),
+    FileSpec(DECODER_INT8, derived=True, graph="decoder", precision=INT8),
+    FileSpec(ENCODER_INT8_BATCH, derived=True, graph="encoder", precision=INT8_BATCH),
+    FileSpec(DECODER_INT8_BATCH, derived=True, graph="decoder", precision=INT8_BATCH),
+    FileSpec(WEIGHTS_INT8, derived=True, precision=INT8),
+    FileSpec(TORCHSCRIPT, derived=True),
+    FileSpec(PARITY, derived=True, hashed=False),  # a report cannot hold its own hash
+    FileSpec(EVALUATION),
+    FileSpec(TRAINING),
+    FileSpec(CURVE),
+    FileSpec(CARD, hashed=False),  # its author may edit it
 )
-UNHASHED = (PARITY, CARD)  # a report cannot hold its own hash, and a card may be edited by hand
+PUBLISHED = tuple(file.name for file in FILES)
+REQUIRED = tuple(file.name for file in FILES if file.required)
+DERIVED = tuple(file.name for file in FILES if file.derived)
+UNHASHED = tuple(file.name for file in FILES if not file.hashed)
+FLOAT32_GRAPHS = tuple(file.name for file in FILES if file.graph and file.precision == FLOAT32)
+INT8_FILES = tuple(file.name for file in FILES if file.precision != FLOAT32)
+
+
+def graph_files(config: ModelConfig, precision: str = FLOAT32) -> dict[str, str]:
+    """The graphs that generate text with a model of this shape: "encoder" or "decoder" → file name."""
+    parts = ("encoder", "decoder") if config.is_encoder_decoder else ("decoder",)
+    return {file.graph: file.name for file in FILES if file.graph in parts and file.precision == precision}
+
 
 WEIGHTS_SHA256 = "weights_sha256"  # in the metadata of the int8 file: the weights it was made from
 STORED_AS = ("F32", "F16")
@@ -59,18 +97,18 @@ class Bundle:
     generation: GenerationConfig
 
     @classmethod
-    def open(cls, folder: Path | str, *, whole: bool = True) -> "Bundle":
+    def open(cls, folder: Path | str, *, require_float_weights: bool = True) -> "Bundle":
         """Open a folder strictly: every required file there, readable, and of one model.
 
-        One that is not `whole`, since it was pulled for one backend, may hold the weights in 8 bits alone.
+        A folder that was pulled for the 8-bit backend holds the weights in 8 bits alone.
         """
         folder = Path(folder)
         if not folder.is_dir():
             raise BundleError(
                 "{folder} is not a folder; name a model folder such as checkpoints/translate.", folder=folder
             )
-        spared = {WEIGHTS} if not whole and (folder / WEIGHTS_INT8).is_file() else set()
-        missing = [name for name in REQUIRED if name not in spared and not (folder / name).is_file()]
+        optional = {WEIGHTS} if not require_float_weights and (folder / WEIGHTS_INT8).is_file() else set()
+        missing = [name for name in REQUIRED if name not in optional and not (folder / name).is_file()]
         if missing:
             raise BundleError(
                 "{folder} lacks {files}; restore the files or train the model again.",

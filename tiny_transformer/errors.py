@@ -3,7 +3,7 @@
 from typing import Any, Self
 
 
-class Message(str):
+class Sentence(str):
     """A sentence for people that still knows its template and its values, so that a translation can look it up."""
 
     template: str
@@ -25,11 +25,11 @@ class TinyTransformerError(Exception):
     """Base of all errors that this package raises on purpose: a template, and the values that fill it in.
 
     `str(error)` is the sentence in English. Programs and translations read `error.message.template` and
-    `error.message.values`; a value may itself be a `Message` or an error.
+    `error.message.values`; a value may itself be a `Sentence` or an error.
     """
 
     def __init__(self, template: str, /, **values: Any) -> None:
-        self.message = template if isinstance(template, Message) and not values else Message(template, **values)
+        self.message = template if isinstance(template, Sentence) and not values else Sentence(template, **values)
         super().__init__(self.message)
 
     def __str__(self) -> str:
@@ -89,3 +89,6 @@ class HubError(TinyTransformerError):
         self.status = status  # of the HTTP answer; None where there was none
         self.transient = transient  # the same call may succeed later, or may have succeeded without an answer
         self.retry_after = retry_after  # seconds that the Hub asks us to wait
+
+
+Message = Sentence  # the former name, until every branch has followed

@@ -12,12 +12,10 @@ from typing import Any, TypeVar
 
 from tiny_transformer import atomic
 from tiny_transformer.bundle import (
-    ATTENTION_ONNX,
     CARD,
     CONFIG,
-    DECODER_ONNX,
-    ENCODER_ONNX,
-    INT8,
+    FLOAT32_GRAPHS,
+    INT8_FILES,
     PARITY,
     REQUIRED,
     TORCHSCRIPT,
@@ -153,9 +151,9 @@ def _one_line(text: str) -> str:
 _REPO_ID = re.compile(r"([\w-][\w.-]*/[\w-][\w.-]*)(?:@(\w[\w./-]*))?", re.ASCII)
 # Beyond the files every model has. A repo of a decoder-only model has no encoder: what is not there is left out.
 _EXTRA = {
-    "auto": (ENCODER_ONNX, DECODER_ONNX, ATTENTION_ONNX),
-    "onnx": (ENCODER_ONNX, DECODER_ONNX, ATTENTION_ONNX),
-    "onnx-int8": INT8,
+    "auto": FLOAT32_GRAPHS,
+    "onnx": FLOAT32_GRAPHS,
+    "onnx-int8": INT8_FILES,
     "eager": (),
     "torchscript": (TORCHSCRIPT,),
 }
@@ -173,9 +171,9 @@ def pull(
     revision: str | None = None,
     trust_unverified: bool = False,
     trust_code: bool = False,
-    whole: bool = False,
+    all_files: bool = False,
 ) -> Path:
-    """A local folder with a repo's files for one backend (or `whole`), every byte vouched for by its report.
+    """A local folder with a repo's files for one backend (or `all_files`), every byte vouched for by its report.
 
     A repo without a report needs `trust_unverified`. A TorchScript archive is code, so it comes only with
     `trust_code`; without it that backend scripts the model from its weights.
@@ -220,7 +218,7 @@ def pull(
         report = _report(repo, first)
     # One commit for all files: a push in the middle of a pull must not mix two models.
     repo = _Repo(repo_id, first.parent.name)
-    names = _names(backend, report, whole=whole, code=trust_code)
+    names = _names(backend, report, all_files=all_files, code=trust_code)
     folder = _folder(repo, code=trust_code)
     if report is not None:
         _link(first, folder / PARITY)
@@ -291,12 +289,12 @@ def _report(repo: _Repo, path: Path) -> ParityReport:
     return report
 
 
-def _names(backend: str, report: ParityReport | None, *, whole: bool, code: bool) -> list[str]:
+def _names(backend: str, report: ParityReport | None, *, all_files: bool, code: bool) -> list[str]:
     """What to download, in a fixed order. A report lists what there is; without one each file is asked for."""
     wanted: Sequence[str] = (*REQUIRED, *_EXTRA[backend])
     if backend == "onnx-int8" and report is not None and WEIGHTS_INT8 in report.files:
         wanted = [name for name in wanted if name != WEIGHTS]  # that those were made from these, the report can tell
-    if whole and report is not None:
+    if all_files and report is not None:
         # The report is a stranger's: only plain file names may become paths here.
         wanted = [*(name for name in report.files if re.fullmatch(r"\w[\w.-]*", name, re.ASCII)), CARD]
     names = [name for name in wanted if name != TORCHSCRIPT or code]

@@ -11,7 +11,8 @@ from tiny_transformer.backends.base import AttentionArrays, Backend, Batch
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import InputError
-from tiny_transformer.generation import Generated, GenerationOptions, generate_ids, stream_ids
+from tiny_transformer.generation import Generated, GenerationOptions, Request, generate_ids, stream_ids
+from tiny_transformer.generation.batching import ShouldStop
 from tiny_transformer.generation.prompt import Prompt, checked_ids, prompt_for
 from tiny_transformer.generation.text import GenerationResult, StopStrings, TextStream, result_of
 from tiny_transformer.parity.report import ParityReport, stored_report
@@ -36,7 +37,9 @@ def load(
     archives, which are code, are refused unless the caller says otherwise.
     """
     folder = resolve(bundle, backend, revision=revision, trust_unverified=trust_unverified, trust_code=trust_code)
-    opened = Bundle.open(folder, whole=folder == Path(bundle))  # what was pulled is what one backend reads
+    opened = Bundle.open(
+        folder, require_float_weights=folder == Path(bundle)
+    )  # what was pulled is what one backend reads
     choice = choose(opened, backend, device)
     # Before anything runs: bytes that the folder's report does not vouch for are refused.
     report = stored_report(opened, files_read(opened, choice.name))
@@ -52,11 +55,11 @@ def resolve(
     revision: str | None = None,
     trust_unverified: bool = False,
     trust_code: bool = False,
-    whole: bool = False,
+    all_files: bool = False,
 ) -> Path:
     """The local folder that a name stands for; USER/NAME that is no folder here is pulled from the Hub.
 
-    Of a model on the Hub come the files that the backend needs; `whole` brings card, report and all others.
+    Of a model on the Hub come the files that the backend needs; `all_files` brings card, report and all others.
     """
     from tiny_transformer.hub import is_repo_id, pull
 
@@ -72,7 +75,7 @@ def resolve(
         revision=revision,
         trust_unverified=trust_unverified,
         trust_code=trust_code,
-        whole=whole,
+        all_files=all_files,
     )
 
 
@@ -122,27 +125,74 @@ class TextModel:
         """Whether a parity report vouches for the files in use."""
         return self.report is not None
 
-    def generate(
-        self, text: str, *, prefix: str | Sequence[int] = "", raw: bool = False, **options: Any
-    ) -> GenerationResult:
-        """Translate, answer or continue a text, by the model's task.
+    def prompt(
+        self,
+        content: str | Sequence[Message],
+        *,
+        raw: bool = False,
+        prefix: str | Sequence[int] = "",
+        max_new_tokens: int | None = None,
+    ) -> Prompt:
+        """What the model reads of a text or a dialogue, and notices of what is left out to make it fit."""
+        return prompt_for(
+            self.tokenizer,
+            self.config,
+            self.bundle.generation,
+            content,
+            raw=raw,
+            prefix=prefix,
+            max_new_tokens=max_new_tokens,
+        )
 
-        `prefix` is a given start of the answer (text or ids; not repeated in the result), `raw` makes a
-        chat model continue plain text. Further keywords are those of GenerationOptions.
+    def generate(
+        self,
+        content: str | Sequence[Message],
+        *,
+        prefix: str | Sequence[int] = "",
+        raw: bool = False,
+        should_stop: ShouldStop | None = None,
+        **options: Any,
+    ) -> GenerationResult:
+        """Translate, answer or continue a text, by the model's task; a chat model also takes a list of messages.
+
+        `prefix` is a given start of the answer (text or ids; not repeated in the result), `raw` makes a chat model
+        continue plain text. `should_stop` is asked before every step: once it returns True, `Cancelled` is raised.
+        Further keywords are those of GenerationOptions.
         """
-        return self._run(text, prefix, raw, options)
+        chosen = self._options(options)
+        prompt = self.prompt(content, raw=raw, prefix=prefix, max_new_tokens=chosen.max_new_tokens)
+        (generated,) = generate_ids(self.backend, self._request([prompt], chosen, should_stop))
+        return result_of(self.tokenizer, generated, chosen, prompt)
 
     def stream(
-        self, text: str, *, prefix: str | Sequence[int] = "", raw: bool = False, **options: Any
+        self,
+        content: str | Sequence[Message],
+        *,
+        prefix: str | Sequence[int] = "",
+        raw: bool = False,
+        should_stop: ShouldStop | None = None,
+        **options: Any,
     ) -> Iterator[str]:
         """The same as pieces of text as they come; what was left out of the input goes to the log."""
-        return self._pieces(self._start(text, prefix, raw, options))
+        stream = self.stream_tokens(content, prefix=prefix, raw=raw, should_stop=should_stop, **options)
+        for notice in stream.notices:
+            logger.warning(notice)
+        return stream.pieces()
 
     def stream_tokens(
-        self, text: str, *, prefix: str | Sequence[int] = "", raw: bool = False, **options: Any
+        self,
+        content: str | Sequence[Message],
+        *,
+        prefix: str | Sequence[int] = "",
+        raw: bool = False,
+        should_stop: ShouldStop | None = None,
+        **options: Any,
     ) -> TextStream:
         """The same token by token, with probabilities, alternatives and notices."""
-        return self._start(text, prefix, raw, options)
+        chosen = self._options(options)
+        prompt = self.prompt(content, raw=raw, prefix=prefix, max_new_tokens=chosen.max_new_tokens)
+        tokens = stream_ids(self.backend, self._request([prompt], chosen, should_stop))
+        return TextStream(tokens, self.tokenizer, chosen, prompt)
 
     def generate_batch(
         self,
@@ -151,18 +201,23 @@ class TextModel:
         prefix: str | Sequence[int] = "",
         raw: bool = False,
         numbers: Sequence[int] | None = None,
+        should_stop: ShouldStop | None = None,
         **options: Any,
     ) -> list[GenerationResult]:
-        """One result a text, in order; texts of like length run together.
+        """One result per text, in order; texts of like length run together.
 
         Each text draws random numbers of its own, by its number: 0, 1, … unless `numbers` says
         otherwise, so a text drawn alone is text 0.
         """
         if isinstance(texts, str) or not isinstance(texts, Sequence):
-            raise InputError("Expected a list of texts, not {kind}; pass a list of strings.", kind=type(texts).__name__)
+            template = "Expected a list of texts, not {kind}; pass a list of strings."
+            raise InputError(template, kind=type(texts).__name__)
         chosen = self._options(options)
-        prompts = [self._prompt(text, prefix, raw, chosen) for text in texts]
-        results = self._generate(prompts, chosen, numbers)
+        wanted = chosen.max_new_tokens
+        prompts = [self.prompt(text, raw=raw, prefix=prefix, max_new_tokens=wanted) for text in texts]
+        if not prompts:
+            return []
+        results = generate_ids(self.backend, self._request(prompts, chosen, should_stop, numbers))
         return [result_of(self.tokenizer, g, chosen, p) for g, p in zip(results, prompts, strict=True)]
 
     def generate_ids(self, batch_of_ids: Sequence[Sequence[int]], **options: Any) -> list[Generated]:
@@ -173,31 +228,26 @@ class TextModel:
         chosen = self._options(options)
         bos = (self.bundle.generation.bos_id,)
         prompts = [Prompt(bos, row) if self.config.is_encoder_decoder else Prompt(row, None) for row in rows]
-        return self._generate(prompts, chosen)
+        return generate_ids(self.backend, self._request(prompts, chosen)) if prompts else []
 
-    def reply(
-        self, history: Sequence[Message], *, prefix: str | Sequence[int] = "", **options: Any
-    ) -> GenerationResult:
-        """The assistant's next message; the history's last is the user's."""
+    def reply(self, history: Sequence[Message], **keywords: Any) -> GenerationResult:
+        """The assistant's next message; the history's last is the user's. Keywords are those of `generate`."""
         self._check_chat()
-        return self._run(history, prefix, False, options)
+        return self.generate(history, **keywords)
 
-    def stream_reply(
-        self, history: Sequence[Message], *, prefix: str | Sequence[int] = "", **options: Any
-    ) -> Iterator[str]:
+    def stream_reply(self, history: Sequence[Message], **keywords: Any) -> Iterator[str]:
         """The same as pieces of text as they come."""
-        return self._pieces(self.stream_reply_tokens(history, prefix=prefix, **options))
+        self._check_chat()
+        return self.stream(history, **keywords)
 
-    def stream_reply_tokens(
-        self, history: Sequence[Message], *, prefix: str | Sequence[int] = "", **options: Any
-    ) -> TextStream:
+    def stream_reply_tokens(self, history: Sequence[Message], **keywords: Any) -> TextStream:
         """The same token by token, with probabilities, alternatives and notices."""
         self._check_chat()
-        return self._start(history, prefix, False, options)
+        return self.stream_tokens(history, **keywords)
 
     def attention(self, text: str, target_text: str | None = None, *, raw: bool = False) -> Attention:
         """The weights of every layer and head while the model reads text and answer (its own, unless given)."""
-        prompt = prompt_for(self.bundle, text, raw=raw)
+        prompt = self.prompt(text, raw=raw)
         answer = self.generate(text, raw=raw).ids if target_text is None else self.tokenizer.encode(target_text)
         target = [*prompt.prefix, *answer][: self.config.max_length]
         source = None if prompt.source is None else Batch.of([prompt.source])
@@ -214,61 +264,16 @@ class TextModel:
     def _options(self, keywords: dict[str, Any]) -> GenerationOptions:
         return GenerationOptions.from_keywords(keywords, self.bundle.generation)
 
-    def _prompt(
-        self, content: str | Sequence[Message], prefix: str | Sequence[int], raw: bool, options: GenerationOptions
-    ) -> Prompt:
-        return prompt_for(self.bundle, content, raw=raw, prefix=prefix, max_new_tokens=options.max_new_tokens)
-
-    def _start(
-        self, content: str | Sequence[Message], prefix: str | Sequence[int], raw: bool, keywords: dict[str, Any]
-    ) -> TextStream:
-        options = self._options(keywords)
-        prompt = self._prompt(content, prefix, raw, options)
-        special = self.bundle.generation
-        tokens = stream_ids(
-            self.backend,
-            prompt.prefix,
-            prompt.source,
-            options,
-            eos_id=special.eos_id,
-            pad_id=special.pad_id,
-            stopped=self._stopped(options),
-        )
-        return TextStream(tokens, self.tokenizer, options, prompt)
-
-    def _run(
-        self, content: str | Sequence[Message], prefix: str | Sequence[int], raw: bool, keywords: dict[str, Any]
-    ) -> GenerationResult:
-        options = self._options(keywords)
-        prompt = self._prompt(content, prefix, raw, options)
-        return result_of(self.tokenizer, self._generate([prompt], options)[0], options, prompt)
-
-    def _pieces(self, stream: TextStream) -> Iterator[str]:
-        for notice in stream.notices:
-            logger.warning(notice)
-        return stream.pieces()
-
-    def _generate(
-        self, prompts: Sequence[Prompt], options: GenerationOptions, numbers: Sequence[int] | None = None
-    ) -> list[Generated]:
-        """Prompts to their end, as many at once as pays; results in the caller's order."""
-        if not prompts:
-            return []
-        special = self.bundle.generation
-        sources = [prompt.source for prompt in prompts if prompt.source is not None]
-        return generate_ids(
-            self.backend,
-            [prompt.prefix for prompt in prompts],
-            sources or None,
-            options,
-            eos_id=special.eos_id,
-            pad_id=special.pad_id,
-            stopped=self._stopped(options),
-            rows=numbers,
-        )
-
-    def _stopped(self, options: GenerationOptions) -> StopStrings | None:
-        return StopStrings(options.stop, self.tokenizer) if options.stop else None
+    def _request(
+        self,
+        prompts: Sequence[Prompt],
+        options: GenerationOptions,
+        should_stop: ShouldStop | None = None,
+        streams: Sequence[int] | None = None,
+    ) -> Request:
+        stopped = StopStrings(options.stop, self.tokenizer) if options.stop else None
+        generation = self.bundle.generation
+        return Request.of(prompts, options, generation, stopped=stopped, streams=streams, should_stop=should_stop)
 
     def _check_chat(self) -> None:
         if self.task != "chat":

@@ -60,8 +60,8 @@ def names(folder: str) -> set[str]:
         ({"backend": "onnx-int8"}, IN_8_BITS),
         ({"backend": "torchscript"}, {*REQUIRED}),
         ({"backend": "torchscript", "trust_code": True}, {*REQUIRED, TORCHSCRIPT}),
-        ({"whole": True}, {*REQUIRED, *GRAPHS, *IN_8_BITS, EVALUATION, CARD}),
-        ({"whole": True, "trust_code": True}, {*REQUIRED, *GRAPHS, *IN_8_BITS, EVALUATION, CARD, TORCHSCRIPT}),
+        ({"all_files": True}, {*REQUIRED, *GRAPHS, *IN_8_BITS, EVALUATION, CARD}),
+        ({"all_files": True, "trust_code": True}, {*REQUIRED, *GRAPHS, *IN_8_BITS, EVALUATION, CARD, TORCHSCRIPT}),
     ],
     ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else "",
 )
@@ -152,6 +152,6 @@ def test_a_report_cannot_make_paths(client: Client, hub: HubServer, repo: Repo) 
     report = ParityReport.from_json(files[PARITY].decode(), where="the test")
     strangers = dict.fromkeys(("../../escaped", "/etc/passwd"), "0" * 64)
     files[PARITY] = replace(report, files=report.files | strangers).to_json().encode()
-    done = client.pull(whole=True)
+    done = client.pull(all_files=True)
     assert done.code == 0, done.err
     assert not hub.requests("escaped|passwd")

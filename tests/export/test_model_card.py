@@ -13,7 +13,6 @@ import yaml
 
 import tiny_transformer as tt
 from export.model_card import (
-    CURVE,
     END,
     LICENCES,
     PIPELINE_TAGS,
@@ -25,7 +24,7 @@ from export.model_card import (
     written_by_hand,
 )
 from tests.support.hub_driver import stand_in_report
-from tiny_transformer.bundle import EVALUATION, TRAINING, Bundle
+from tiny_transformer.bundle import CURVE, EVALUATION, TRAINING, Bundle
 from tiny_transformer.errors import BundleError, ExportError
 from tiny_transformer.parity.report import CaseResult
 

@@ -7,11 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.models import BundleFactory
+from tiny_transformer.bundle import Bundle
+from tiny_transformer.config import GenerationConfig, ModelConfig
 from tiny_transformer.errors import InputError
-from tiny_transformer.generation.prompt import fit_dialogue, prompt_for
+from tiny_transformer.generation.prompt import Prompt, fit_dialogue, prompt_for
 from tiny_transformer.tokenizer import Message, Tokenizer
 
 TOKENIZER = Tokenizer.synthetic(300)
+
+
+def prompt_of(bundle: Bundle, content: Any, **options: Any) -> Prompt:
+    return prompt_for(bundle.tokenizer, bundle.config, bundle.generation, content, **options)
 
 
 def says(role: str, content: str) -> Message:
@@ -73,7 +79,7 @@ def test_what_is_no_dialogue_is_refused(messages: Any, sentence: str) -> None:
 
 def test_a_context_without_room_is_refused() -> None:
     with pytest.raises(InputError, match="no room"):
-        fit_dialogue(TOKENIZER, [says("user", "hi")], 64, 16, n_start=60)
+        fit_dialogue(TOKENIZER, [says("user", "hi")], 64, 61)
 
 
 @given(
@@ -83,7 +89,10 @@ def test_a_context_without_room_is_refused() -> None:
 )
 def test_any_dialogue_fits_and_leaves_room(turns: list[tuple[str, str]], max_length: int, wanted: int) -> None:
     messages = [*(says(role, content) for role, content in turns), says("user", "last")]
-    ids, notices = fit_dialogue(TOKENIZER, messages, max_length, wanted)
+    config = ModelConfig.gpt(max_length=max_length)
+    chat = GenerationConfig(task="chat", roles=TOKENIZER.roles, eos_id=TOKENIZER.eos_id)
+    prompt = prompt_for(TOKENIZER, config, chat, messages, max_new_tokens=wanted)
+    ids, notices = list(prompt.prefix), prompt.notices
     assert len(ids) + min(wanted, max_length // 2) <= max_length
     assert ids[-1] == TOKENIZER.roles["assistant"]
     assert (ids == TOKENIZER.encode_chat(messages)) == (not notices)
@@ -91,31 +100,35 @@ def test_any_dialogue_fits_and_leaves_room(turns: list[tuple[str, str]], max_len
 
 def test_prompts_by_task(make_bundle: BundleFactory) -> None:
     translate = make_bundle(max_length=32)
-    prompt = prompt_for(translate, "abc", prefix="de")
+    prompt = prompt_of(translate, "abc", prefix="de")
     ids = translate.tokenizer.encode
     assert prompt.source == (*ids("abc"), translate.tokenizer.eos_id)
     assert prompt.prefix == (translate.tokenizer.bos_id, *ids("de"))
     chat = make_bundle("decoder-only", name="chat", max_length=64)
-    prompt = prompt_for(chat, "abc", prefix=[9, 8])
+    prompt = prompt_of(chat, "abc", prefix=[9, 8])
     assert prompt.source is None
     assert prompt.prefix == (*chat.tokenizer.encode_chat([says("user", "abc")]), 9, 8)
-    raw = prompt_for(chat, "abc", raw=True)
+    raw = prompt_of(chat, "abc", raw=True)
     assert raw.prefix == (chat.tokenizer.bos_id, *ids("abc"))
-    assert raw == prompt_for(make_bundle("decoder-only", name="plain", task="complete"), "abc")
+    assert raw == prompt_of(make_bundle("decoder-only", name="plain", task="complete"), "abc")
 
 
 def test_a_long_source_is_cut_at_its_end_and_a_long_text_at_its_start(make_bundle: BundleFactory) -> None:
     text = "".join(chr(97 + i % 26) for i in range(100_000))
     translate = make_bundle(max_length=32)
     whole = translate.tokenizer.encode(text)
-    prompt = prompt_for(translate, text)
+    prompt = prompt_of(translate, text)
     assert prompt.source == (*whole[:31], translate.tokenizer.eos_id)
     assert prompt.notices == (f"The text has {len(whole)} tokens; the model read only the first 31.",)
     complete = make_bundle("decoder-only", name="plain", task="complete", max_length=32)
-    prompt = prompt_for(complete, text, max_new_tokens=10)
+    prompt = prompt_of(complete, text, max_new_tokens=10)
     assert prompt.prefix == (complete.tokenizer.bos_id, *whole[-21:])
     assert prompt.notices == (f"The text has {len(whole)} tokens; the model read only the last 21.",)
-    fits = prompt_for(complete, complete.tokenizer.decode(whole[:31]), max_new_tokens=10)
+    fits = prompt_of(
+        complete,
+        complete.tokenizer.decode(whole[:31]),
+        max_new_tokens=10,
+    )
     assert len(fits.prefix) == 32  # kept whole, though it leaves no room but for one token
     assert fits.notices == ()
 
@@ -123,7 +136,7 @@ def test_a_long_source_is_cut_at_its_end_and_a_long_text_at_its_start(make_bundl
 @pytest.mark.parametrize("prefix", [[300], [-1], [1.5], ["a"], 3, [True], "\ud800"])
 def test_a_wrong_start_of_the_answer_is_refused(make_bundle: BundleFactory, prefix: Any) -> None:
     with pytest.raises(InputError):
-        prompt_for(make_bundle(), "abc", prefix=prefix)
+        prompt_of(make_bundle(), "abc", prefix=prefix)
 
 
 def test_a_start_that_fills_the_context_is_refused(make_bundle: BundleFactory) -> None:
@@ -132,4 +145,4 @@ def test_a_start_that_fills_the_context_is_refused(make_bundle: BundleFactory) -
     ):
         bundle = make_bundle(architecture, name=str(i), task=task, max_length=16)
         with pytest.raises(InputError, match="shorten it"):
-            prompt_for(bundle, "abc", prefix=[9] * 16)
+            prompt_of(bundle, "abc", prefix=[9] * 16)

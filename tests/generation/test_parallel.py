@@ -3,17 +3,18 @@
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.support.export_fixtures import ENCODER_DECODERS, Exported
-from tests.support.generation_fixtures import BOS, EOS, FakeBackend, FakeState, generate, random_rows
+from tests.support.generation_fixtures import BOS, EOS, PAD, FakeBackend, FakeState, generate, random_rows
 from tiny_transformer.backends.base import Batch
 from tiny_transformer.backends.onnx_runtime import open_ort
 from tiny_transformer.errors import BackendError
-from tiny_transformer.generation import stream
+from tiny_transformer.generation import Cancelled, GenerationOptions, Request, generate_ids, stream, stream_ids
 
 OPTIONS: list[dict[str, Any]] = [{}, {"num_beams": 3}, {"temperature": 1.0, "seed": 5}]
 
@@ -116,3 +117,31 @@ def test_two_threads_of_onnx_runtime_write_what_one_writes(
     assert np.allclose(*scores, atol=1e-4)
     assert len({round(score, 3) for score in scores[0]}) > 5, "texts that are all alike would prove nothing"
     assert {threads for _, threads in two._sessions} == {1}
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_should_stop_ends_every_thread_before_its_next_step(options: dict[str, Any], n_threads: int) -> None:
+    backends = [Shared() for _ in range(n_threads - 1)]
+    first = Shared(backends)
+    prefixes, sources = texts(50)
+    asked: list[int] = []
+
+    def should_stop() -> bool:
+        asked.append(1)
+        return len(asked) > 8
+
+    request = Request(prefixes, sources, GenerationOptions(max_new_tokens=15, **options), EOS, PAD)
+    with pytest.raises(Cancelled):
+        generate_ids(first, replace(request, should_stop=should_stop))
+    assert sum(backend.steps for backend in (first, *backends)) <= 8
+
+
+def test_a_stream_is_cancelled_between_two_tokens() -> None:
+    wanted = True
+    request = Request([[BOS]], [[5, EOS]], GenerationOptions(max_new_tokens=15, min_new_tokens=15), EOS, PAD)
+    stream_of_one = stream_ids(FakeBackend(), replace(request, should_stop=lambda: not wanted))
+    assert [next(stream_of_one), next(stream_of_one)]
+    wanted = False
+    with pytest.raises(Cancelled):
+        next(stream_of_one)

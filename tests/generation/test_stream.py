@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.support.generation_fixtures import BOS, EOS, PAD, FakeBackend, FakeState, generate, log_softmax, random_rows
 from tiny_transformer.backends.base import Batch
 from tiny_transformer.errors import BackendError, InputError
-from tiny_transformer.generation import Generated, GenerationOptions, stream_ids
+from tiny_transformer.generation import Generated, GenerationOptions, Request, stream_ids
 from tiny_transformer.generation.batching import compacted
 
 PREFIXES = [[BOS], [BOS, 5, 6], [BOS, 4], [BOS, 3, 3, 3, 3]]
@@ -20,7 +20,8 @@ SOURCES = [[4, 5, EOS], [3, EOS], [9, 9, 9, 9, EOS], [7, EOS]]
 
 
 def stream(backend: Any, prefix: list[int], source: list[int] | None, **options: Any) -> Any:
-    return stream_ids(backend, prefix, source, GenerationOptions(**options), eos_id=EOS, pad_id=PAD)
+    sources = None if source is None else [source]
+    return stream_ids(backend, Request([prefix], sources, GenerationOptions(**options), EOS, PAD))
 
 
 def argmax_by_hand(backend: FakeBackend, prefix: list[int], source: list[int] | None, n: int) -> list[int]:
@@ -193,7 +194,7 @@ def test_the_same_seed_gives_the_same_text_in_spite_of_rounding() -> None:
 
 def test_wrong_rows_are_refused() -> None:
     backend = FakeBackend()
-    with pytest.raises(InputError, match="2 sources for 1 prefixes"):
+    with pytest.raises(InputError, match="2 sources for 1 targets"):
         generate(backend, [[BOS]], SOURCES[:2])
     with pytest.raises(InputError, match="at least one"):
         generate(backend, [[]], SOURCES[:1])

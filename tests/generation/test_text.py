@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.generation_fixtures import BOS, EOS, PAD, TableBackend
 from tiny_transformer.errors import InputError
-from tiny_transformer.generation import GenerationOptions, generate_ids, stream_ids
+from tiny_transformer.generation import GenerationOptions, Request, generate_ids, stream_ids
 from tiny_transformer.generation.prompt import Prompt
 from tiny_transformer.generation.text import StopStrings, TextAssembler, TextStream, text_of
 from tiny_transformer.tokenizer import Tokenizer
@@ -26,7 +26,7 @@ def open_stream(ids: Sequence[int], **options: object) -> TextStream:
     backend = TableBackend(ids, TOKENIZER.vocab_size)
     chosen = GenerationOptions(max_new_tokens=500, **options)  # type: ignore[arg-type]
     stopped = StopStrings(chosen.stop, TOKENIZER)
-    tokens = stream_ids(backend, [BOS], [EOS], chosen, eos_id=EOS, pad_id=PAD, stopped=stopped)
+    tokens = stream_ids(backend, Request([[BOS]], [[EOS]], chosen, EOS, PAD, stopped))
     return TextStream(tokens, TOKENIZER, chosen, Prompt((BOS,), (EOS,)))
 
 
@@ -57,7 +57,7 @@ def test_a_beam_ends_with_the_stop_string_too() -> None:
     backend = TableBackend(bytes_of("one two three"), TOKENIZER.vocab_size)
     options = GenerationOptions(num_beams=3, stop=("two",))
     stopped = StopStrings(options.stop, TOKENIZER)
-    found = generate_ids(backend, [[BOS]], [[EOS]], options, eos_id=EOS, pad_id=PAD, stopped=stopped)[0]
+    found = generate_ids(backend, Request([[BOS]], [[EOS]], options, EOS, PAD, stopped))[0]
     assert found.finish_reason == "stop"
     assert text_of(TOKENIZER, found.ids, options.stop) == "one "
 

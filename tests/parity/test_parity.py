@@ -172,7 +172,9 @@ def _reply(bundle: Bundle, backend: EagerBackend) -> str:
     from tiny_transformer.generation.prompt import prompt_for
     from tiny_transformer.parity.texts import Example, _generate
 
-    (generated,) = _generate(bundle, backend, [Example(prompt_for(bundle, "Hi"), None)], 1)
+    (generated,) = _generate(
+        bundle, backend, [Example(prompt_for(bundle.tokenizer, bundle.config, bundle.generation, "Hi"), None)], 1
+    )
     return bundle.tokenizer.decode(generated.ids)
 
 

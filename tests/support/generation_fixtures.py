@@ -8,7 +8,7 @@ import numpy as np
 
 from tiny_transformer.backends.base import AttentionArrays, Batch
 from tiny_transformer.config import ModelConfig
-from tiny_transformer.generation import Generated, GenerationOptions, generate_ids
+from tiny_transformer.generation import Generated, GenerationOptions, Request, generate_ids
 
 PAD, BOS, EOS = 0, 1, 2
 
@@ -142,7 +142,8 @@ def generate(
     **options: Any,
 ) -> list[Generated]:
     """`generate_ids` with the tests' special ids."""
-    return generate_ids(backend, prefixes, sources, GenerationOptions(**options), eos_id=EOS, pad_id=PAD, rows=rows)
+    request = Request(prefixes, sources, GenerationOptions(**options), EOS, PAD, streams=rows)
+    return generate_ids(backend, request)
 
 
 def random_rows(seed: int, n_rows: int, vocab_size: int, longest: int) -> list[list[int]]:

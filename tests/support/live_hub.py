@@ -28,7 +28,7 @@ def test_push_and_pull_on_the_real_hub(make_bundle: Callable[..., Bundle]) -> No
         for _ in range(2):  # the second has nothing to do
             push(Wanted(folder=bundle.folder, repo_id=repo_id, private=True), stand_in_report)
         assert len(api.list_repo_commits(repo_id)) == 2
-        pulled = Bundle.open(pull(repo_id, whole=True))
+        pulled = Bundle.open(pull(repo_id, all_files=True))
         assert stored_report(pulled) == stored_report(bundle)
         assert pulled.hashes() == bundle.hashes()
     finally:

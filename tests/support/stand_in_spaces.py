@@ -1,7 +1,7 @@
 """Stands in for the package `spaces` of a ZeroGPU Space, without a GPU; a test copies it to where Python finds that.
 
 As there, a decorated generator runs in a forked process with pickled values on both ways, torch claims to have CUDA
-where it has none, and a page without a decorated function does not start. What was lent goes to the file $LENT.
+where it has none, and a page without a decorated function does not start. Every call is written to the file $GPU_LOG.
 """
 
 import json
@@ -28,7 +28,7 @@ def GPU(task: Any = None, *, duration: Callable[..., int] | int | None = None) -
     _decorated.append(task.__name__)
 
     @wraps(task)
-    def lent(*arguments: Any) -> Iterator[Any]:
+    def on_gpu(*arguments: Any) -> Iterator[Any]:
         seconds = duration(*arguments) if callable(duration) else duration
         here, there = _fork.Pipe()
         here.send(arguments)
@@ -42,7 +42,7 @@ def GPU(task: Any = None, *, duration: Callable[..., int] | int | None = None) -
             here.close()
             process.join()
 
-    return lent
+    return on_gpu
 
 
 def _work(task: Callable[..., Iterator[Any]], pipe: Any, seconds: int) -> None:
@@ -50,9 +50,9 @@ def _work(task: Callable[..., Iterator[Any]], pipe: Any, seconds: int) -> None:
     from tiny_transformer.backends import eager
 
     backends.has_nvidia_gpu = lambda: True
-    eager.torch_device = _lent_device
+    eager.torch_device = _gpu_device
     arguments = pipe.recv()
-    with open(os.environ["LENT"], "a") as log:
+    with open(os.environ["GPU_LOG"], "a") as log:
         log.write(json.dumps({"asked": arguments, "seconds": seconds, "parent": os.getppid()}) + "\n")
     states = task(*arguments)
     try:
@@ -63,13 +63,13 @@ def _work(task: Callable[..., Iterator[Any]], pipe: Any, seconds: int) -> None:
         states.close()
 
 
-def _lent_device(name: str | None) -> torch.device:
+def _gpu_device(name: str | None) -> torch.device:
     assert name == "cuda", name
     return torch.device("cpu")
 
 
 def _refuse(*_: Any) -> None:
-    raise RuntimeError("the driver was touched where no GPU is lent")
+    raise RuntimeError("the driver was touched where no GPU is attached")
 
 
 def _start(page: gr.Blocks, **options: Any) -> Any:

@@ -67,7 +67,7 @@ class Served:
 
     @property
     def n_steps(self) -> int:
-        """How many steps its models have made, where it was told to be slow."""
+        """How many steps its models have made, where it was started with a delay."""
         return self.steps.stat().st_size if self.steps.exists() else 0
 
     @property

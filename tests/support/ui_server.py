@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tiny_transformer.text_model import TextModel
 from tiny_transformer.ui import server
-from tiny_transformer.ui.models import Loaded, Shelf
+from tiny_transformer.ui.models import Loaded, ModelStore
 from tiny_transformer.ui.page_settings import parse_settings
 
 
@@ -39,7 +39,7 @@ class SlowBackend:
         return self._backend.step(ids, state)
 
 
-class SlowShelf(Shelf):
+class SlowModelStore(ModelStore):
     """Models that take their time."""
 
     seconds = 0.0
@@ -60,12 +60,12 @@ def main() -> None:
     options, rest = parser.parse_known_args()
     settings = parse_settings(["--port", "0", *rest])
     if options.delay:
-        SlowShelf.seconds, SlowShelf.steps = options.delay, options.steps
-        shelf: Shelf = SlowShelf(settings.models, settings.backend, settings.threads)
-        shelf.load(shelf.default)
+        SlowModelStore.seconds, SlowModelStore.steps = options.delay, options.steps
+        store: ModelStore = SlowModelStore(settings.models, settings.backend, settings.threads)
+        store.load(store.default)
     else:
-        shelf = Shelf(settings.models, settings.backend, settings.threads)
-    page = server.start(shelf, settings)
+        store = ModelStore(settings.models, settings.backend, settings.threads)
+    page = server.start(store, settings)
     print(page.local_url, flush=True)
     sys.stdin.read()
     page.close(verbose=False)

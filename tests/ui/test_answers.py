@@ -1,4 +1,4 @@
-"""The generation path behind the page: answers that stream, stop and tell; races; and the look inside."""
+"""The generation path behind the page: answers that stream, stop and tell; comparisons; and the look inside."""
 
 import json
 import threading
@@ -16,12 +16,19 @@ from tests.support.ui_fixtures import make_model, models, until
 from tests.support.ui_server import SlowBackend
 from tiny_transformer.backends.base import Batch
 from tiny_transformer.text_model import TextModel, load
-from tiny_transformer.ui.compare_tab import lanes, verdict
+from tiny_transformer.ui.compare_tab import run_cards, verdict
 from tiny_transformer.ui.i18n import Refused
-from tiny_transformer.ui.inspection import attention_maps, kinds_of, look, n_layers, position_table, visible_tokens
-from tiny_transformer.ui.models import Loaded, Shelf
+from tiny_transformer.ui.inspection import (
+    attention_maps,
+    inspect_answer,
+    kinds_of,
+    n_layers,
+    position_table,
+    visible_tokens,
+)
+from tiny_transformer.ui.models import Loaded, ModelStore
 from tiny_transformer.ui.page_settings import Limits
-from tiny_transformer.ui.service import Desk, dialogue, last_of
+from tiny_transformer.ui.service import PageService, dialogue, last_of
 from tiny_transformer.ui.streaming import stream_answer
 
 __all__ = ["models"]
@@ -32,19 +39,21 @@ def folders(models: dict[str, Path]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def desk(models: dict[str, Path]) -> Desk:
-    return Desk(Shelf(folders(models)), Limits(new_tokens=60, seconds=20))
+def service(models: dict[str, Path]) -> PageService:
+    return PageService(ModelStore(folders(models)), Limits(new_tokens=60, seconds=20))
 
 
-def slow(desk: Desk, name: str, seconds: float) -> TextModel:
-    model = desk.shelf.load(name, "onnx").model
+def slow(service: PageService, name: str, seconds: float) -> TextModel:
+    model = service.store.load(name, "onnx").model
     return TextModel(model.bundle, SlowBackend(model.backend, seconds))
 
 
-def test_last_state_is_what_generate_gives_and_states_only_grow(desk: Desk) -> None:
-    model = slow(desk, "chat", 0.01)
+def test_last_state_is_what_generate_gives_and_states_only_grow(service: PageService) -> None:
+    model = slow(service, "chat", 0.01)
     states = list(stream_answer(model, dialogue([], "hello"), {"max_new_tokens": 30}, 60))
-    assert states[-1].text == desk.shelf.load("chat", "onnx").model.reply(dialogue([], "hello"), max_new_tokens=30).text
+    assert (
+        states[-1].text == service.store.load("chat", "onnx").model.reply(dialogue([], "hello"), max_new_tokens=30).text
+    )
     assert len(states) > 4, "a stream, not a lump"
     assert all(later.text.startswith(earlier.text) for earlier, later in pairwise(states))
     assert states[-1].finish_reason == "length"
@@ -54,8 +63,8 @@ def test_last_state_is_what_generate_gives_and_states_only_grow(desk: Desk) -> N
 
 
 @pytest.mark.parametrize("options", [{}, {"num_beams": 3}])
-def test_closing_an_answer_ends_its_work(desk: Desk, options: dict[str, Any]) -> None:
-    model = slow(desk, "translate", 0.02)
+def test_closing_an_answer_ends_its_work(service: PageService, options: dict[str, Any]) -> None:
+    model = slow(service, "translate", 0.02)
     answers = stream_answer(model, "Guten Morgen", {"max_new_tokens": 90, **options}, 60)
     for _ in range(3):
         next(answers)
@@ -69,67 +78,69 @@ def test_closing_an_answer_ends_its_work(desk: Desk, options: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("options", [{}, {"num_beams": 2}])
-def test_time_limit_ends_an_answer_and_says_so(desk: Desk, options: dict[str, Any]) -> None:
+def test_time_limit_ends_an_answer_and_says_so(service: PageService, options: dict[str, Any]) -> None:
     start = time.monotonic()
-    last = last_of(stream_answer(slow(desk, "chat", 0.05), dialogue([], "hi"), {"max_new_tokens": 80, **options}, 0.4))
+    last = last_of(
+        stream_answer(slow(service, "chat", 0.05), dialogue([], "hi"), {"max_new_tokens": 80, **options}, 0.4)
+    )
     assert last.finish_reason == "time"
     assert time.monotonic() - start < 2
 
 
-def test_time_limit_ends_a_look_inside_too(desk: Desk) -> None:
-    hurried = Desk(desk.shelf, Limits(seconds=0.2))
+def test_time_limit_ends_a_look_inside_too(service: PageService) -> None:
+    hurried = PageService(service.store, Limits(seconds=0.2))
     with pytest.raises(Refused) as refused:
-        hurried.look(slow(desk, "translate", 0.05), "Guten Tag")
+        hurried.inspect(slow(service, "translate", 0.05), "Guten Tag")
     assert refused.value.key == "refused_time"
-    assert len(desk.look(desk.shelf.load("translate", "onnx").model, "Guten Tag").ids) == 48
+    assert len(service.inspect(service.store.load("translate", "onnx").model, "Guten Tag").ids) == 48
 
 
-def test_desk_reads_the_dialogue_for_chat_and_the_last_text_for_translation(desk: Desk) -> None:
+def test_service_reads_the_dialogue_for_chat_and_the_last_text_for_translation(service: PageService) -> None:
     history: Any = [*dialogue([], "first"), {"role": "assistant", "content": "answer"}]
     turns = dialogue(history, "second")
-    assert desk.content("chat", turns) == turns
-    assert desk.content("translate", turns) == "second"
+    assert service.content("chat", turns) == turns
+    assert service.content("translate", turns) == "second"
     with pytest.raises(Refused):
-        desk.content("chat", history)
+        service.content("chat", history)
 
 
-def test_translation_says_which_language_it_took_the_text_for(desk: Desk) -> None:
+def test_translation_says_which_language_it_took_the_text_for(service: PageService) -> None:
     for text, language in (("Der Hund", "de"), ("我明天要去北京", "zh")):
-        answer = last_of(desk.answers("translate", "onnx", dialogue([], text), {"max_new_tokens": 5}))
+        answer = last_of(service.answers("translate", "onnx", dialogue([], text), {"max_new_tokens": 5}))
         assert answer.language == language
-    assert last_of(desk.answers("chat", "onnx", dialogue([], "hi"), {"max_new_tokens": 3})).language is None
+    assert last_of(service.answers("chat", "onnx", dialogue([], "hi"), {"max_new_tokens": 3})).language is None
 
 
-def test_dropped_turns_come_with_a_notice(desk: Desk) -> None:
+def test_dropped_turns_come_with_a_notice(service: PageService) -> None:
     history: Any = [{"role": "user", "content": "x" * 30}, {"role": "assistant", "content": "y" * 30}] * 3
-    answer = last_of(desk.answers("chat", "onnx", dialogue(history, "now"), {"max_new_tokens": 5}))
+    answer = last_of(service.answers("chat", "onnx", dialogue(history, "now"), {"max_new_tokens": 5}))
     assert any("left out" in notice for notice in answer.notices)
 
 
-def test_queue_limit_is_checked_at_the_door(desk: Desk) -> None:
-    Desk(desk.shelf, Limits(queue=3), waiting=lambda: 2).check_queue()
+def test_queue_limit_is_checked_before_anyone_waits(service: PageService) -> None:
+    PageService(service.store, Limits(queue=3), waiting=lambda: 2).check_queue()
     with pytest.raises(Refused):
-        Desk(desk.shelf, Limits(queue=3), waiting=lambda: 3).check_queue()
+        PageService(service.store, Limits(queue=3), waiting=lambda: 3).check_queue()
 
 
 @pytest.mark.parametrize("name", ["chat", "translate"])
-def test_race_of_all_backends_is_equal(desk: Desk, name: str) -> None:
-    states = list(desk.race(name, "Guten Morgen"))
+def test_comparison_of_all_backends_is_equal(service: PageService, name: str) -> None:
+    states = list(service.compare(name, "Guten Morgen"))
     last = states[-1]
     assert last.finished
     assert last.verdict == "equal"
-    assert [lane.backend for lane in last.lanes] == ["eager", "torchscript", "onnx"]
-    assert len({lane.text for lane in last.lanes}) == 1
-    assert all(lane.tokens_per_second > 0 for lane in last.lanes)
-    assert {j.backend: j.tolerance for j in last.judgements} == {"torchscript": 0.0, "onnx": 1e-4}
-    assert 0 < max(j.max_difference for j in last.judgements) <= 1e-4, "two backends that never differ are one"
+    assert [run.backend for run in last.runs] == ["eager", "torchscript", "onnx"]
+    assert len({run.text for run in last.runs}) == 1
+    assert all(run.tokens_per_second > 0 for run in last.runs)
+    assert {d.backend: d.tolerance for d in last.differences} == {"torchscript": 0.0, "onnx": 1e-4}
+    assert 0 < max(d.max_difference for d in last.differences) <= 1e-4, "two backends that never differ are one"
     assert "tt-good" in verdict(last, "en")
     assert "一致" in verdict(last, "zh")
-    assert lanes(last, "en").count("<section") == 3
+    assert run_cards(last, "en").count("<section") == 3
 
 
-class ScaledShelf(Shelf):
-    """A shelf whose ONNX model is off by a little: what the comparison must catch."""
+class ScaledModelStore(ModelStore):
+    """A store whose ONNX model is off by a little: what the comparison must catch."""
 
     def load(self, name: str, backend: str = "auto") -> Loaded:
         found = super().load(name, backend)
@@ -151,34 +162,34 @@ class Scaled:
         return logits
 
 
-def test_race_catches_a_backend_that_is_off_by_one_percent(models: dict[str, Path]) -> None:
-    *_, last = Desk(ScaledShelf(folders(models)), Limits(new_tokens=10)).race("chat", "hello")
+def test_comparison_catches_a_backend_that_is_off_by_one_percent(models: dict[str, Path]) -> None:
+    *_, last = PageService(ScaledModelStore(folders(models)), Limits(new_tokens=10)).compare("chat", "hello")
     assert last.verdict == "differ"
-    assert [j.backend for j in last.judgements if not j.passed] == ["onnx"]
+    assert [d.backend for d in last.differences if not d.passed] == ["onnx"]
     assert "tt-bad" in verdict(last, "en")
     assert "ONNX Runtime differs" in verdict(last, "en")
 
 
-def test_race_of_one_backend_says_there_is_nothing_to_compare(models: dict[str, Path], monkeypatch: Any) -> None:
-    shelf = Shelf(folders(models))
-    monkeypatch.setattr(shelf, "backends", lambda name: {"eager": "absent", "onnx": None})
-    *_, last = Desk(shelf, Limits(new_tokens=5)).race("chat", "hello")
+def test_comparison_of_one_backend_says_there_is_nothing_to_compare(models: dict[str, Path], monkeypatch: Any) -> None:
+    store = ModelStore(folders(models))
+    monkeypatch.setattr(store, "backends", lambda name: {"eager": "absent", "onnx": None})
+    *_, last = PageService(store, Limits(new_tokens=5)).compare("chat", "hello")
     assert last.verdict == "alone"
     assert "nothing to compare" in verdict(last, "en")
 
 
-def test_race_escapes_what_a_model_says(desk: Desk) -> None:
-    *_, last = desk.race("chat", "hello")
+def test_comparison_escapes_what_a_model_says(service: PageService) -> None:
+    *_, last = service.compare("chat", "hello")
     from dataclasses import replace
 
-    hostile = replace(last, lanes=tuple(replace(lane, text="<script>alert(1)</script>") for lane in last.lanes))
-    assert "<script" not in lanes(hostile, "en")
+    hostile = replace(last, runs=tuple(replace(run, text="<script>alert(1)</script>") for run in last.runs))
+    assert "<script" not in run_cards(hostile, "en")
 
 
 @pytest.mark.parametrize("name", ["chat", "translate"])
-def test_look_inside_gives_the_greedy_answer_with_its_probabilities(desk: Desk, name: str) -> None:
-    model = desk.shelf.load(name, "onnx").model
-    found = look(model, desk.asked(name, "Hallo Welt"))
+def test_look_inside_gives_the_greedy_answer_with_its_probabilities(service: PageService, name: str) -> None:
+    model = service.store.load(name, "onnx").model
+    found = inspect_answer(model, service.asked(name, "Hallo Welt"))
     assert found.ids == model.generate("Hallo Welt", max_new_tokens=48).ids
     for token in found.written:
         probabilities = [choice.probability for choice in token.alternatives]
@@ -188,37 +199,41 @@ def test_look_inside_gives_the_greedy_answer_with_its_probabilities(desk: Desk, 
 
 
 @pytest.mark.parametrize("name", ["chat", "translate"])
-def test_look_inside_is_the_same_on_every_backend(desk: Desk, name: str) -> None:
-    looks = [look(desk.shelf.load(name, b).model, desk.asked(name, "Guten Tag")) for b in ("eager", "onnx")]
-    assert looks[0].ids == looks[1].ids
-    chosen = [[token.chosen.probability for token in found.written] for found in looks]
+def test_look_inside_is_the_same_on_every_backend(service: PageService, name: str) -> None:
+    inspections = [
+        inspect_answer(service.store.load(name, b).model, service.asked(name, "Guten Tag")) for b in ("eager", "onnx")
+    ]
+    assert inspections[0].ids == inspections[1].ids
+    chosen = [[token.chosen.probability for token in found.written] for found in inspections]
     np.testing.assert_allclose(chosen[0], chosen[1], rtol=1e-3)
-    for kind in kinds_of(desk.shelf.load(name, "onnx").model):
+    for kind in kinds_of(service.store.load(name, "onnx").model):
         maps = [
-            attention_maps(desk.shelf.load(name, b).model, desk.asked(name, "Guten Tag"), looks[0].ids[:9], kind)
+            attention_maps(
+                service.store.load(name, b).model, service.asked(name, "Guten Tag"), inspections[0].ids[:9], kind
+            )
             for b in ("eager", "onnx")
         ]
         np.testing.assert_allclose(maps[0].weights, maps[1].weights, atol=1e-5)
         assert maps[0].weights.shape[-2:] == (len(maps[0].rows), len(maps[0].columns))
         np.testing.assert_allclose(maps[1].weights.sum(-1), 1.0, atol=1e-4)
-        assert maps[0].weights.shape[0] == n_layers(desk.shelf.load(name, "onnx").model, kind)
+        assert maps[0].weights.shape[0] == n_layers(service.store.load(name, "onnx").model, kind)
 
 
-def test_going_on_from_another_token_keeps_what_came_before(desk: Desk) -> None:
-    model = desk.shelf.load("translate", "onnx").model
-    first = look(model, "Guten Tag")
+def test_going_on_from_another_token_keeps_what_came_before(service: PageService) -> None:
+    model = service.store.load("translate", "onnx").model
+    first = inspect_answer(model, "Guten Tag")
     other = first.written[4].alternatives[2].id
-    second = look(model, "Guten Tag", [*first.ids[:4], other])
+    second = inspect_answer(model, "Guten Tag", [*first.ids[:4], other])
     assert second.ids[:5] == [*first.ids[:4], other]
     expected = model.generate("Guten Tag", prefix=second.ids[:5], max_new_tokens=43).ids
     assert second.ids[5:] == expected
     assert second.written[4].chosen.probability == pytest.approx(first.written[4].alternatives[2].probability, rel=1e-3)
-    ended = look(model, "Guten Tag", [*first.ids[:3], model.bundle.generation.eos_id])
+    ended = inspect_answer(model, "Guten Tag", [*first.ids[:3], model.bundle.generation.eos_id])
     assert len(ended.ids) == 4, "nothing comes after the end"
 
 
-def test_tokens_are_shown_so_that_they_can_be_told_apart(desk: Desk) -> None:
-    tokenizer = desk.shelf.bundle("chat").tokenizer
+def test_tokens_are_shown_so_that_they_can_be_told_apart(service: PageService) -> None:
+    tokenizer = service.store.bundle("chat").tokenizer
     shown = visible_tokens(tokenizer, [tokenizer.eos_id, *tokenizer.encode(" a\n\x01中")])
     assert shown == ("⟨end⟩", "␣", "a", "⏎", "01", "E4", "B8", "AD")
 
@@ -241,15 +256,17 @@ def test_positions_are_the_models_own(make_bundle: Any, positions: str) -> None:
         assert table is None
 
 
-def test_about_page_tells_verified_from_unverified_and_lists_files(desk: Desk, models: dict[str, Path]) -> None:
+def test_about_page_tells_verified_from_unverified_and_lists_files(
+    service: PageService, models: dict[str, Path]
+) -> None:
     from tiny_transformer.ui.about_tab import about, card
 
-    page = about("chat", desk.shelf.bundle("chat"), "en", "http://here")
+    page = about("chat", service.store.bundle("chat"), "en", "http://here")
     assert "Unverified" in page
     assert "/files/chat/model.safetensors" in page
     assert "http://here/gradio_api/call/chat" in page
-    assert "未验证" in about("chat", desk.shelf.bundle("chat"), "zh", "")
-    assert "no model card" in card("chat", desk.shelf.bundle("chat"), "en")
+    assert "未验证" in about("chat", service.store.bundle("chat"), "zh", "")
+    assert "no model card" in card("chat", service.store.bundle("chat"), "en")
 
 
 def test_about_page_shows_results_curve_report_and_card(make_bundle: Any) -> None:
@@ -295,6 +312,6 @@ def test_generation_path_on_every_device(tmp_path: Path, device: str) -> None:
     with closing(stream_answer(model, dialogue([], "hello"), {"max_new_tokens": 20}, 60)) as answers:
         *_, last = answers
     assert last.text == expected.text
-    found = look(model, dialogue([], "hello"))
+    found = inspect_answer(model, dialogue([], "hello"))
     assert found.ids[:20] == expected.ids
     assert attention_maps(model, dialogue([], "hello"), found.ids, "decoder").weights.shape[0] == 2

@@ -12,10 +12,10 @@ from tiny_transformer.ui.prompt_box import EXAMPLES
 __all__ = ["browser", "models", "page_served"]
 
 
-def test_compare_races_all_backends_to_a_verdict(browser: Browser, page_served: Served) -> None:
+def test_compare_runs_all_backends_to_a_verdict(browser: Browser, page_served: Served) -> None:
     with visit(browser, page_served.url) as page:
         page.get_by_role("tab", name="Compare").click()
-        box_of(page, "compare").fill("race this")
+        box_of(page, "compare").fill("compare this")
         page.locator("#tt-compare-run").click()
         expect(page.locator(".tt-lane")).to_have_count(3)
         expect(page.locator(".tt-verdict.tt-good")).to_contain_text("Same text, same numbers: 3 backends agree")

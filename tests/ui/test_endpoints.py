@@ -20,10 +20,10 @@ from starlette.requests import Request
 from tests.support.ui_fixtures import Served, models, served, until
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.text_model import load
-from tiny_transformer.ui.models import Shelf
+from tiny_transformer.ui.models import ModelStore
 from tiny_transformer.ui.page_settings import Limits
 from tiny_transformer.ui.routes import health
-from tiny_transformer.ui.service import Desk
+from tiny_transformer.ui.service import PageService
 
 __all__ = ["models"]
 
@@ -100,7 +100,8 @@ def test_health_says_what_is_there(page: Served, client: Client) -> None:
 
 def test_health_does_not_know_what_was_never_loaded(models: dict[str, Path]) -> None:
     answer = health(
-        Desk(Shelf([str(folder) for folder in models.values()]), Limits()), Request({"type": "http", "headers": []})
+        PageService(ModelStore([str(folder) for folder in models.values()]), Limits()),
+        Request({"type": "http", "headers": []}),
     )
     assert {model["verified"] for model in json.loads(answer.body)["models"].values()} == {None}
 
@@ -132,7 +133,7 @@ def test_many_clients_at_once_each_get_what_they_would_get_alone(page: Served, m
 
 @pytest.fixture(scope="module")
 def slow_page(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """One place, a queue of two, and a model that takes its time."""
+    """One request at a time, a queue of two, and a model that takes its time."""
     limits = ("--max-running", "1", "--max-queue", "2")
     with served([models["chat"]], tmp_path_factory.mktemp("slow"), *limits, delay=0.05) as found:
         yield found
@@ -147,7 +148,7 @@ def test_a_client_that_leaves_frees_its_place_within_a_second(slow_page: Served)
         before = slow_page.n_steps
         leave_in_the_middle(slow_page.url)
         start = time.monotonic()
-        # The only place is taken by the client that left, until the page notices.
+        # The client that left is still being answered, until the page notices.
         waiting.predict("next", max_new_tokens=1, api_name="/chat")
         seconds.append(time.monotonic() - start)
         assert slow_page.n_steps - before < 40, "the answer nobody waits for was written to its end"

@@ -13,14 +13,14 @@ from tests.support.ui_fixtures import models
 from tiny_transformer.text_model import load
 from tiny_transformer.ui.chat_tab import NAMES, ChatTab, control_values, from_visitor, turns
 from tiny_transformer.ui.compare_tab import CompareTab
-from tiny_transformer.ui.handlers import language_of, told
-from tiny_transformer.ui.header import availability, build_top
+from tiny_transformer.ui.handlers import language_of, user_errors
+from tiny_transformer.ui.header import availability, build_header
 from tiny_transformer.ui.i18n import Refused
 from tiny_transformer.ui.inside_tab import InsideTab
-from tiny_transformer.ui.models import Shelf
+from tiny_transformer.ui.models import ModelStore
 from tiny_transformer.ui.page import build_page, translations
 from tiny_transformer.ui.page_settings import Limits
-from tiny_transformer.ui.service import Desk
+from tiny_transformer.ui.service import PageService
 from tiny_transformer.ui.strings import STRINGS
 
 __all__ = ["models"]
@@ -31,8 +31,10 @@ CONTROLS: dict[str, Any] = dict.fromkeys(NAMES) | {"temperature": 0, "max_new_to
 
 
 @pytest.fixture(scope="module")
-def desk(models: dict[str, Path]) -> Desk:
-    return Desk(Shelf([str(folder) for folder in models.values()]), Limits(characters=100, new_tokens=40, queue=4))
+def service(models: dict[str, Path]) -> PageService:
+    return PageService(
+        ModelStore([str(folder) for folder in models.values()]), Limits(characters=100, new_tokens=40, queue=4)
+    )
 
 
 def in_a_loop(make: Callable[[], Any]) -> Any:
@@ -44,20 +46,20 @@ def in_a_loop(make: Callable[[], Any]) -> Any:
     return asyncio.run(run())
 
 
-def build_tabs(desk: Desk) -> dict[str, Any]:
+def build_tabs(service: PageService) -> dict[str, Any]:
     i18n = translations()
     with gr.Blocks() as page:
-        top = build_top(desk, page, i18n)
+        header = build_header(service, page, i18n)
         return {
-            "chat": ChatTab(desk, top, page, i18n),
-            "compare": CompareTab(desk, top, i18n),
-            "inside": InsideTab(desk, top, i18n),
+            "chat": ChatTab(service, header, page, i18n),
+            "compare": CompareTab(service, header, i18n),
+            "inside": InsideTab(service, header, i18n),
         }
 
 
 @pytest.fixture(scope="module")
-def tabs(desk: Desk) -> dict[str, Any]:
-    found: dict[str, Any] = in_a_loop(lambda: build_tabs(desk))
+def tabs(service: PageService) -> dict[str, Any]:
+    found: dict[str, Any] = in_a_loop(lambda: build_tabs(service))
     return found
 
 
@@ -126,11 +128,11 @@ def test_stop_keeps_what_came(chat: ChatTab) -> None:
 
 
 def test_model_change_brings_its_own_welcome(chat: ChatTab) -> None:
-    dressed, send, _, new_tokens, penalty = chat._dress("translate", CHINESE)
+    shown, send, _, new_tokens, penalty = chat._show_model("translate", CHINESE)
     assert send.visible
     assert (new_tokens, penalty) == (40, 1.0)
-    assert "中文或德语" in str(dressed.placeholder)
-    assert any("北京" in example["text"] for example in dressed.examples)  # type: ignore[attr-defined]
+    assert "中文或德语" in str(shown.placeholder)
+    assert any("北京" in example["text"] for example in shown.examples)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -142,14 +144,14 @@ def test_model_change_brings_its_own_welcome(chat: ChatTab) -> None:
         (7, "chat", "Expected"),
     ],
 )
-def test_what_cannot_be_answered_is_refused_at_the_door(chat: ChatTab, message: Any, name: str, sentence: str) -> None:
+def test_what_cannot_be_answered_is_refused_at_once(chat: ChatTab, message: Any, name: str, sentence: str) -> None:
     with pytest.raises(gr.Error, match=sentence):
-        told(chat._send)(message, [], name, ENGLISH)
+        user_errors(chat._send)(message, [], name, ENGLISH)
 
 
 def test_refusals_are_in_the_visitors_language(chat: ChatTab) -> None:
     with pytest.raises(gr.Error, match="还没有文字"):
-        told(chat._send)("", [], "chat", CHINESE)
+        user_errors(chat._send)("", [], "chat", CHINESE)
     assert language_of(None) == "en"
 
 
@@ -158,23 +160,23 @@ def test_a_failure_of_ours_is_logged_and_not_shown(caplog: pytest.LogCaptureFixt
         raise RuntimeError("secret detail")
 
     with pytest.raises(gr.Error) as shown:
-        told(broken)(ENGLISH)
+        user_errors(broken)(ENGLISH)
     assert "secret" not in str(shown.value)
     assert "secret detail" in caplog.text
 
 
 def test_comparison_streams_cards_and_ends_with_a_verdict(tabs: dict[str, Any]) -> None:
-    states = list(tabs["compare"]._race("hello", "chat", CHINESE))
+    states = list(tabs["compare"]._compare("hello", "chat", CHINESE))
     assert len(states) > 2
     assert states[0][1] == ""
     assert "文字相同" in states[-1][1]
     with pytest.raises(Refused):
-        list(tabs["compare"]._race("", "chat", ENGLISH))
+        list(tabs["compare"]._compare("", "chat", ENGLISH))
 
 
 def test_look_inside_fills_every_part_and_goes_another_way(tabs: dict[str, Any]) -> None:
     inside: InsideTab = tabs["inside"]
-    read, written, seen, panel, kind, layer, _, picture, positions = inside._look(
+    read, written, seen, panel, kind, layer, _, picture, positions = inside._inspect(
         "Guten Tag", "translate", "onnx", ENGLISH
     )
     assert read.count("tt-chip") > 5
@@ -184,7 +186,7 @@ def test_look_inside_fills_every_part_and_goes_another_way(tabs: dict[str, Any])
     assert [choice[1] for choice in layer.choices] == ["1", "2"]
     assert "<svg" in picture
     assert "<svg" in positions
-    event = gr.EventData(None, {"place": 2, "id": seen["ids"][5]})
+    event = gr.EventData(None, {"position": 2, "id": seen["ids"][5]})
     other = inside._other_way(seen, "encoder", "1", "all", event, ENGLISH)
     assert other[2]["ids"][:3] == [*seen["ids"][:2], seen["ids"][5]]
     assert other[4].value == "encoder"
@@ -192,27 +194,27 @@ def test_look_inside_fills_every_part_and_goes_another_way(tabs: dict[str, Any])
     assert radio.value == "2"
 
 
-@pytest.mark.parametrize("event", [{"place": -1, "id": 3}, {"place": 999, "id": 3}])
+@pytest.mark.parametrize("event", [{"position": -1, "id": 3}, {"position": 999, "id": 3}])
 def test_look_inside_refuses_a_place_that_is_not_there(tabs: dict[str, Any], event: dict[str, int]) -> None:
     inside: InsideTab = tabs["inside"]
-    seen = inside._look("Guten Tag", "translate", "onnx", ENGLISH)[2]
+    seen = inside._inspect("Guten Tag", "translate", "onnx", ENGLISH)[2]
     with pytest.raises(gr.Error):
-        told(inside._other_way)(seen, "cross", "1", "all", gr.EventData(None, event), ENGLISH)
+        user_errors(inside._other_way)(seen, "cross", "1", "all", gr.EventData(None, event), ENGLISH)
     with pytest.raises(gr.Error):
-        told(inside._other_way)(None, "cross", "1", "all", gr.EventData(None, event), ENGLISH)
+        user_errors(inside._other_way)(None, "cross", "1", "all", gr.EventData(None, event), ENGLISH)
 
 
-def test_full_queue_is_refused_before_the_message_is_shown(desk: Desk) -> None:
-    full = Desk(desk.shelf, desk.limits, waiting=lambda: 4)
+def test_full_queue_is_refused_before_the_message_is_shown(service: PageService) -> None:
+    full = PageService(service.store, service.limits, waiting=lambda: 4)
     chat = in_a_loop(lambda: build_tabs(full))["chat"]
     with pytest.raises(gr.Error, match="4 requests are waiting"):
-        told(chat._send)("hi", [], "chat", ENGLISH)
+        user_errors(chat._send)("hi", [], "chat", ENGLISH)
 
 
-def test_availability_tells_reasons_and_problems(desk: Desk, tmp_path: Path) -> None:
-    assert "model_int8.safetensors" in availability(desk.shelf, "chat", "en")
-    assert "文件夹中没有" in availability(desk.shelf, "chat", "zh")
-    broken = Shelf([str(tmp_path / "<b>nowhere</b>")])
+def test_availability_tells_reasons_and_problems(service: PageService, tmp_path: Path) -> None:
+    assert "model_int8.safetensors" in availability(service.store, "chat", "en")
+    assert "文件夹中没有" in availability(service.store, "chat", "zh")
+    broken = ModelStore([str(tmp_path / "<b>nowhere</b>")])
     shown = availability(broken, broken.default, "en")
     assert "is not a folder" in shown
     assert "<b>" not in shown
@@ -222,9 +224,9 @@ def test_controls_keep_their_order() -> None:
     assert control_values(range(len(NAMES))) == {name: n for n, name in enumerate(NAMES)}
 
 
-def test_every_label_of_the_page_is_a_sentence_of_ours(desk: Desk) -> None:
+def test_every_label_of_the_page_is_a_sentence_of_ours(service: PageService) -> None:
     """A label that is plain text would stay English for everyone."""
-    page = in_a_loop(lambda: build_page(desk, translations()))
+    page = in_a_loop(lambda: build_page(service, translations()))
     plain = []
     for component in page.get_config_file()["components"]:
         for name in ("label", "info", "placeholder", "value"):

@@ -222,31 +222,31 @@ def test_wrong_limit_is_one_sentence() -> None:
         parse_settings(["--max-seconds", "-1"], {})
 
 
-def test_missing_and_damaged_folders_stay_on_the_shelf_with_their_reason(make_bundle: Any, tmp_path: Path) -> None:
-    from tiny_transformer.ui.models import Shelf
+def test_missing_and_damaged_folders_stay_in_the_store_with_their_reason(make_bundle: Any, tmp_path: Path) -> None:
+    from tiny_transformer.ui.models import ModelStore
 
     good = make_bundle("decoder-only", name="chat")
     damaged = make_bundle(name="translate")
     (damaged.folder / "config.json").write_text("{")
-    shelf = Shelf([str(tmp_path / "nowhere"), str(damaged.folder), str(good.folder)], "eager")
-    assert shelf.default == "chat"
-    assert "is not a folder" in (shelf.entries["nowhere"].problem or "")
-    assert "config.json" in (shelf.entries["translate"].problem or "")
-    assert HAN.search(translated(shelf.entries["nowhere"].problem or "", "zh"))
+    store = ModelStore([str(tmp_path / "nowhere"), str(damaged.folder), str(good.folder)], "eager")
+    assert store.default == "chat"
+    assert "is not a folder" in (store.entries["nowhere"].problem or "")
+    assert "config.json" in (store.entries["translate"].problem or "")
+    assert HAN.search(translated(store.entries["nowhere"].problem or "", "zh"))
     with pytest.raises(InputError, match=r"config\.json"):
-        shelf.load("translate")
+        store.load("translate")
     with pytest.raises(InputError, match="no model"):
-        shelf.bundle("unknown")
+        store.bundle("unknown")
     with pytest.raises(BackendError, match="no backend"):
-        shelf.load("chat", "quantum")
-    assert shelf.load("chat") is shelf.load("chat", "eager"), "loaded once, however it is called"
+        store.load("chat", "quantum")
+    assert store.load("chat") is store.load("chat", "eager"), "loaded once, however it is called"
 
 
 def test_two_folders_of_one_name_are_told_apart(make_bundle: Any) -> None:
-    from tiny_transformer.ui.models import Shelf
+    from tiny_transformer.ui.models import ModelStore
 
     first = make_bundle("decoder-only", name="a/chat")
     second = make_bundle("decoder-only", name="b/chat")
-    shelf = Shelf([str(first.folder), str(second.folder)], "eager")
-    assert list(shelf.entries) == ["chat", "chat-2"]
+    store = ModelStore([str(first.folder), str(second.folder)], "eager")
+    assert list(store.entries) == ["chat", "chat-2"]
     assert say("en", "task_chat") == "Chat"

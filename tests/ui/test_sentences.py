@@ -146,7 +146,7 @@ def test_requests_a_visitor_may_get_wrong(desk: Desk, make_bundle: Any) -> None:
         lambda: desk.shelf.chosen("chat", "onnx-int8"),
         lambda: desk.shelf.chosen("chat", 7),  # type: ignore[arg-type]
         lambda: checked_ids([10**6], 262),
-        lambda: prompt_for(chat, [{"role": "assistant", "content": "x"}]),
+        lambda: prompt_for(chat.tokenizer, chat.config, chat.generation, [{"role": "assistant", "content": "x"}]),
         lambda: GenerationOptions(num_beams=2, temperature=1.0),
     ):
         with pytest.raises(TinyTransformerError) as refused:
@@ -179,12 +179,26 @@ def test_notices_and_reasons_have_a_chinese_form(make_bundle: Any, monkeypatch: 
     translator = make_bundle(name="translate")
     long = [{"role": "user", "content": "x" * 9}, {"role": "assistant", "content": "y" * 9}] * 3
     prompts = [
-        prompt_for(chat, [*long, {"role": "user", "content": "z"}], max_new_tokens=8),
-        prompt_for(chat, [*long[:2], {"role": "user", "content": "z"}], max_new_tokens=8),
-        prompt_for(chat, [{"role": "system", "content": "s" * 60}, {"role": "user", "content": "z"}], max_new_tokens=8),
-        prompt_for(chat, "word " * 40, max_new_tokens=8),
-        prompt_for(chat, "word " * 40, raw=True, max_new_tokens=8),
-        prompt_for(translator, "word " * 40),
+        prompt_for(
+            chat.tokenizer, chat.config, chat.generation, [*long, {"role": "user", "content": "z"}], max_new_tokens=8
+        ),
+        prompt_for(
+            chat.tokenizer,
+            chat.config,
+            chat.generation,
+            [*long[:2], {"role": "user", "content": "z"}],
+            max_new_tokens=8,
+        ),
+        prompt_for(
+            chat.tokenizer,
+            chat.config,
+            chat.generation,
+            [{"role": "system", "content": "s" * 60}, {"role": "user", "content": "z"}],
+            max_new_tokens=8,
+        ),
+        prompt_for(chat.tokenizer, chat.config, chat.generation, "word " * 40, max_new_tokens=8),
+        prompt_for(chat.tokenizer, chat.config, chat.generation, "word " * 40, raw=True, max_new_tokens=8),
+        prompt_for(translator.tokenizer, translator.config, translator.generation, "word " * 40),
     ]
     notices = [notice for prompt in prompts for notice in prompt.notices]
     assert len(notices) >= 6

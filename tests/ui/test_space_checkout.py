@@ -60,7 +60,7 @@ def test_front_matter_and_requirements(tmp_path: Path, checkout: Path) -> None:
     [
         ("cpu-upgrade", {}),
         ("t4-small", {"torch": "2.13.0"}),
-        ("zero-a10g", {"torch": "", "spaces": ""}),  # which versions it lends a GPU to is the platform's business
+        ("zero-a10g", {"torch": "", "spaces": ""}),  # the platform chooses the versions that its GPUs support
     ],
 )
 def test_torch_comes_with_a_gpu_alone(tmp_path: Path, checkout: Path, hardware: str, extra: dict[str, str]) -> None:
@@ -185,17 +185,17 @@ def test_it_starts_with_its_requirements_alone_and_chats(
     assert said == tt.load(model, "onnx").generate("Good morning!").text
 
 
-def test_on_zero_gpu_it_starts_and_each_answer_comes_from_a_process_that_was_lent_a_gpu(
+def test_on_zero_gpu_it_starts_and_each_answer_comes_from_a_process_with_a_gpu(
     client: Client, published: tuple[Path, str], tmp_path: Path
 ) -> None:
     model, commit = published
-    space, packages, log = (tmp_path / name for name in ("space", "packages", "lent"))
+    space, packages, log = (tmp_path / name for name in ("space", "packages", "log"))
     front = staged(space, revision=commit, hardware="zero-a10g")
     wanted = [f"gradio=={front['sdk_version']}", *(space / "requirements.txt").read_text().split()]
     wanted.remove("spaces")
     only(closure(wanted), packages)
     shutil.copyfile(ROOT / "tests" / "support" / "stand_in_spaces.py", packages / "spaces.py")
-    zero_gpu = {"SPACES_ZERO_GPU": "true", "LENT": str(log)}
+    zero_gpu = {"SPACES_ZERO_GPU": "true", "GPU_LOG": str(log)}
     with serving(space, packages, client.environment(READER) | zero_gpu) as (address, pid):
         page = GradioClient(address, verbose=False)
         said = page.predict("Good morning!", api_name="/translate")
@@ -203,7 +203,7 @@ def test_on_zero_gpu_it_starts_and_each_answer_comes_from_a_process_that_was_len
         compared = page.predict("Good morning!", api_name="/compare")
     assert said == on_cpu == tt.load(model, "onnx").generate("Good morning!").text
     assert {"eager", "onnx"} <= {row["backend"] for row in compared["backends"] if row["problem"] is None}
-    (lent,) = map(json.loads, log.read_text().splitlines())
-    assert lent["asked"][1] == "Good morning!"
-    assert lent["seconds"] == 20  # what a visitor's quota is asked for: ten to open the model, ten to answer
-    assert lent["parent"] == pid
+    (call,) = map(json.loads, log.read_text().splitlines())
+    assert call["asked"][1] == "Good morning!"
+    assert call["seconds"] == 20  # what a visitor's quota is asked for: ten to open the model, ten to answer
+    assert call["parent"] == pid

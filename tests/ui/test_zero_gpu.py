@@ -1,4 +1,4 @@
-"""A page on ZeroGPU: each answer runs inside the function that a GPU is lent to, and nothing else does."""
+"""A page on ZeroGPU: each answer runs inside the function that a GPU is attached to, and nothing else does."""
 
 import pickle
 import shutil
@@ -15,7 +15,7 @@ from tests.support.ui_fixtures import models
 from tiny_transformer.bundle import CONFIG, Bundle
 from tiny_transformer.errors import BundleError, TinyTransformerError
 from tiny_transformer.text_model import load
-from tiny_transformer.ui.models import SECONDS_TO_OPEN, LendingShelf, Shelf, open_shelf
+from tiny_transformer.ui.models import SECONDS_TO_OPEN, ModelStore, ZeroGpuModelStore, open_store
 from tiny_transformer.ui.page_settings import Settings
 
 __all__ = ["models"]
@@ -23,24 +23,24 @@ __all__ = ["models"]
 ASKED: dict[str, Any] = {"options": {"max_new_tokens": 20}, "seconds": 30.0}
 
 
-class Lender:
-    """The decorator alone, in this process: values are pickled both ways, and it says whether a GPU is lent now."""
+class FakeZeroGpu:
+    """The decorator alone, in this process: values are pickled both ways, and it says whether a GPU is attached now."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.lent_now, self.closed = False, 0
+        self.attached, self.closed = False, 0
         monkeypatch.setitem(sys.modules, "spaces", SimpleNamespace(GPU=self.gpu))
         monkeypatch.setenv("SPACES_ZERO_GPU", "true")
         monkeypatch.setattr("tiny_transformer.backends.has_nvidia_gpu", self._driver)
         monkeypatch.setattr("tiny_transformer.backends.eager.torch_device", self._device)
 
     def gpu(self, *, duration: Callable[..., int]) -> Callable[..., Any]:
-        """Lend for as long as the generator lives."""
+        """Attach one for as long as the generator lives."""
 
         def decorated(task: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
-            def lent(*arguments: Any) -> Iterator[Any]:
+            def on_gpu(*arguments: Any) -> Iterator[Any]:
                 assert duration(*arguments) == SECONDS_TO_OPEN + ASKED["seconds"]
                 states = task(*pickle.loads(pickle.dumps(arguments)))
-                self.lent_now = True
+                self.attached = True
                 try:
                     for state in states:
                         yield pickle.loads(pickle.dumps(state))
@@ -48,66 +48,68 @@ class Lender:
                     raise RuntimeError(type(error).__name__) from None
                 finally:
                     states.close()
-                    self.lent_now = False
+                    self.attached = False
                     self.closed += 1
 
-            return lent
+            return on_gpu
 
         return decorated
 
     def _driver(self) -> bool:
-        assert self.lent_now, "the driver was touched where no GPU is lent"
+        assert self.attached, "the driver was touched where no GPU is attached"
         return True
 
     def _device(self, name: str | None) -> torch.device:
-        assert name == ("cuda" if self.lent_now else "cpu")
+        assert name == ("cuda" if self.attached else "cpu")
         return torch.device("cpu")
 
 
 @pytest.fixture
-def lender(monkeypatch: pytest.MonkeyPatch) -> Lender:
-    return Lender(monkeypatch)
+def zero_gpu(monkeypatch: pytest.MonkeyPatch) -> FakeZeroGpu:
+    return FakeZeroGpu(monkeypatch)
 
 
-def test_answers_of_eager_and_of_auto_are_lent_a_gpu_and_others_are_not(
-    lender: Lender, models: dict[str, Path]
+def test_answers_of_eager_and_of_auto_get_a_gpu_and_others_are_not(
+    zero_gpu: FakeZeroGpu, models: dict[str, Path]
 ) -> None:
-    shelf = open_shelf(Settings(models=(str(models["translate"]),)))
-    assert isinstance(shelf, LendingShelf)
+    store = open_store(Settings(models=(str(models["translate"]),)))
+    assert isinstance(store, ZeroGpuModelStore)
     expected = load(models["translate"], "onnx").generate("Guten Tag", max_new_tokens=20).text
-    for backend, lent in (("auto", True), ("eager", True), ("onnx", False), ("torchscript", False)):
-        states = list(shelf.answers("translate", backend, "Guten Tag", **ASKED))
+    for backend, on_gpu in (("auto", True), ("eager", True), ("onnx", False), ("torchscript", False)):
+        states = list(store.answers("translate", backend, "Guten Tag", **ASKED))
         assert states[-1].text == expected
         assert states[-1].backend == ("eager" if backend == "auto" else backend)
-        assert lender.closed == lent
-        lender.closed = 0
+        assert zero_gpu.closed == on_gpu
+        zero_gpu.closed = 0
     # What the other tabs ask for is there too, on the CPU.
-    assert shelf.load("translate").model.backend_name == "eager"
+    assert store.load("translate").model.backend_name == "eager"
 
 
-def test_the_page_s_own_backend_decides_what_auto_means(lender: Lender, models: dict[str, Path]) -> None:
-    shelf = open_shelf(Settings(models=(str(models["translate"]),), backend="onnx"))
-    assert list(shelf.answers("translate", "auto", "Guten Tag", **ASKED))[-1].backend == "onnx"
-    assert not lender.closed
+def test_the_page_s_own_backend_decides_what_auto_means(zero_gpu: FakeZeroGpu, models: dict[str, Path]) -> None:
+    store = open_store(Settings(models=(str(models["translate"]),), backend="onnx"))
+    assert list(store.answers("translate", "auto", "Guten Tag", **ASKED))[-1].backend == "onnx"
+    assert not zero_gpu.closed
 
 
-def test_who_leaves_gives_the_gpu_back(lender: Lender, models: dict[str, Path]) -> None:
-    shelf = open_shelf(Settings(models=(str(models["translate"]),)))
-    answers = shelf.answers("translate", "auto", "Guten Tag", **ASKED)
+def test_a_visitor_who_leaves_releases_the_gpu(zero_gpu: FakeZeroGpu, models: dict[str, Path]) -> None:
+    store = open_store(Settings(models=(str(models["translate"]),)))
+    answers = store.answers("translate", "auto", "Guten Tag", **ASKED)
     next(answers)
-    assert lender.lent_now
+    assert zero_gpu.attached
     answers.close()
-    assert lender.closed == 1
-    assert not lender.lent_now
+    assert zero_gpu.closed == 1
+    assert not zero_gpu.attached
 
 
-def test_a_failure_there_is_the_same_sentence_here(lender: Lender, models: dict[str, Path], tmp_path: Path) -> None:
+def test_a_failure_there_is_the_same_sentence_here(
+    zero_gpu: FakeZeroGpu, models: dict[str, Path], tmp_path: Path
+) -> None:
     folder = tmp_path / "translate"
     shutil.copytree(models["translate"], folder)
-    shelf = open_shelf(Settings(models=(str(folder),)))
+    store = open_store(Settings(models=(str(folder),)))
     (folder / CONFIG).unlink()
     with pytest.raises(BundleError) as said:
-        list(shelf.answers("translate", "auto", "Guten Tag", **ASKED))
+        list(store.answers("translate", "auto", "Guten Tag", **ASKED))
     with pytest.raises(BundleError) as expected:
         Bundle.open(folder)
     assert str(said.value) == str(expected.value)
@@ -117,4 +119,4 @@ def test_elsewhere_the_package_is_not_asked_for(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setitem(sys.modules, "spaces", None)  # importing it would fail
     for value in ("", "0", "false"):
         monkeypatch.setenv("SPACES_ZERO_GPU", value)
-        assert type(open_shelf(Settings(models=(str(models["chat"]),)))) is Shelf
+        assert type(open_store(Settings(models=(str(models["chat"]),)))) is ModelStore

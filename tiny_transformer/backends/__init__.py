@@ -9,15 +9,13 @@ from importlib.util import find_spec
 from tiny_transformer.backends.base import Backend
 from tiny_transformer.bundle import (
     ATTENTION_ONNX,
-    DECODER_INT8,
-    DECODER_ONNX,
-    ENCODER_INT8,
-    ENCODER_ONNX,
-    FOR_BATCHES,
+    INT8,
+    INT8_BATCH,
     REQUIRED,
     TORCHSCRIPT,
     WEIGHTS_INT8,
     Bundle,
+    graph_files,
 )
 from tiny_transformer.errors import BackendError
 
@@ -116,16 +114,15 @@ def device_name(device: str) -> str:
 def files_read(bundle: Bundle, name: str) -> list[str]:
     """The files of the folder that a backend's user relies on: what a parity report must vouch for."""
     extra = [ATTENTION_ONNX, *graphs(name, bundle)] if name.startswith("onnx") else [TORCHSCRIPT]
-    extra += FOR_BATCHES if name == "onnx-int8" else ()
+    extra += graph_files(bundle.config, INT8_BATCH).values() if name == "onnx-int8" else ()
     return [file for file in (*REQUIRED, *(extra if name != "eager" else ())) if bundle.has(file)]
 
 
 def graphs(name: str, bundle: Bundle) -> list[str]:
-    """The artefacts an ONNX backend cannot do without."""
-    has_encoder = bundle.config.is_encoder_decoder
+    """The files that an ONNX backend cannot do without."""
     if name == "onnx":
-        return [ENCODER_ONNX, DECODER_ONNX] if has_encoder else [DECODER_ONNX]
-    return [ENCODER_INT8, DECODER_INT8, WEIGHTS_INT8] if has_encoder else [DECODER_INT8, WEIGHTS_INT8]
+        return [*graph_files(bundle.config).values()]
+    return [*graph_files(bundle.config, INT8).values(), WEIGHTS_INT8]
 
 
 def _obstacle(name: str, bundle: Bundle | None, device: str | None) -> str | None:

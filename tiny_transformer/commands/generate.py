@@ -7,12 +7,16 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from tiny_transformer.backends import NAMES
+from tiny_transformer.generation.options import OPTIONS
+
 if TYPE_CHECKING:
     from tiny_transformer.generation.text import GenerationResult
     from tiny_transformer.text_model import TextModel
 
 EXAMPLE = 'python -m tiny_transformer generate checkpoints/translate "Guten Morgen!"'
 
+ONLY_IN_JSON = ("n_best", "alternatives")  # nothing else could show them
 CHUNK = 512  # lines of stdin read before any is answered: enough to sort them into even batches
 # Everything that some reader takes for the end of a line.
 _LINE_BREAKS = dict.fromkeys(map(ord, "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"), " ")
@@ -24,43 +28,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("text", metavar="TEXT", help="the text, or - for one answer to each line of stdin")
     parser.add_argument("--raw", action="store_true", help="let a chat model continue plain text")
     parser.add_argument("--prefix", default="", metavar="TEXT", help="a given start of the answer")
-    parser.add_argument("--json", action="store_true", help="print one JSON object a text, with tokens and scores")
-    parser.add_argument("--n-best", type=int, metavar="N", help="with --json: how many results of the beam")
-    parser.add_argument("--alternatives", type=int, metavar="N", help="with --json: likeliest tokens at each place")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per text, with tokens and scores")
+    add_decoding_arguments(parser, only_in_json=True)
     add_backend_arguments(parser)
     add_decoding_arguments(parser)
 
 
 def add_backend_arguments(parser: argparse.ArgumentParser) -> None:
     """Where the model runs."""
-    parser.add_argument("--backend", default="auto", metavar="NAME", help="auto, eager, torchscript, onnx or onnx-int8")
+    parser.add_argument("--backend", default="auto", metavar="NAME", help=f"auto, {', '.join(NAMES)}")
     parser.add_argument("--device", metavar="NAME", help="cpu, cuda or cuda:N (default: a GPU where there is one)")
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads")
 
 
-def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
-    """How tokens are chosen; without any of these, greedily."""
-    parser.add_argument("--max-new-tokens", type=int, metavar="N", help="end after this many tokens")
-    parser.add_argument("--min-new-tokens", type=int, metavar="N", help="do not end before this many")
-    parser.add_argument("--temperature", type=float, metavar="X", help="0 is greedy (default); above, tokens are drawn")
-    parser.add_argument("--top-k", type=int, metavar="N", help="draw among the N likeliest tokens")
-    parser.add_argument("--top-p", type=float, metavar="X", help="draw among the likeliest that reach probability X")
-    parser.add_argument(
-        "--repetition-penalty", type=float, metavar="X", help="above 1 weakens tokens that the text has already"
-    )
-    parser.add_argument("--num-beams", type=int, metavar="N", help="beam search with N hypotheses")
-    parser.add_argument("--length-penalty", type=float, metavar="X", help="of the beam: above 1 favours longer texts")
-    parser.add_argument("--seed", type=int, metavar="N", help="of the drawing; the same seed gives the same text")
-    parser.add_argument("--stop", action="append", metavar="TEXT", help="end before this text (may be repeated)")
+def add_decoding_arguments(parser: argparse.ArgumentParser, only_in_json: bool = False) -> None:
+    """A flag for each option of generation; without any of them, text is made greedily."""
+    for name, info in OPTIONS.items():
+        if (name in ONLY_IN_JSON) == only_in_json:
+            help = f"with --json: {info.help}" if only_in_json else info.help
+            metavar = "N" if info.kind is int else "X"
+            parser.add_argument(f"--{name.replace('_', '-')}", type=info.kind, metavar=metavar, help=help)
+    if not only_in_json:
+        parser.add_argument("--stop", action="append", metavar="TEXT", help="End before this text; may be repeated.")
 
 
 def decoding_options(options: argparse.Namespace) -> dict[str, Any]:
     """The keywords of generation that were given on the command line."""
-    names = (
-        "max_new_tokens", "min_new_tokens", "temperature", "top_k", "top_p", "repetition_penalty",
-        "num_beams", "length_penalty", "seed", "stop", "n_best", "alternatives",
-    )  # fmt: skip
-    return {name: getattr(options, name) for name in names if getattr(options, name, None) is not None}
+    return {name: getattr(options, name) for name in (*OPTIONS, "stop") if getattr(options, name, None) is not None}
 
 
 def run(options: argparse.Namespace) -> None:

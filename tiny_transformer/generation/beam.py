@@ -11,14 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tiny_transformer.backends.base import Backend
-from tiny_transformer.generation.batching import Request, Running, compacted, finish_reason
-from tiny_transformer.generation.sampling import (
-    forbid,
-    likeliest_of_rows,
-    log_normalizer,
-    penalize_repetition,
-    seen_tokens,
-)
+from tiny_transformer.generation.batching import Request, RunningBatch, compacted
+from tiny_transformer.generation.sampling import forbid_early_end, likeliest_of_rows, log_normalizer, penalized
 from tiny_transformer.generation.tokens import (
     FinishReason,
     Generated,
@@ -55,7 +49,7 @@ def beam_search(backend: Backend, request: Request) -> list[Generated]:
     """The best sequence of each text, with the rest of its n-best in `others`."""
     limits = request.limits(backend.config.max_length)
     searches = [TextSearch(request, ids, limit) for ids, limit in zip(request.prefixes, limits, strict=True)]
-    running = Running(backend, request, request.options.num_beams)
+    running = RunningBatch(backend, request, request.options.num_beams)
     live = [searches[i] for i in running.fill(0)]
     while live:
         scores = score(request, live, running.logits)
@@ -75,14 +69,14 @@ def beam_search(backend: Backend, request: Request) -> list[Generated]:
 
 
 def staying(parents: Sequence[int]) -> list[int]:
-    """An order in which as many children as can be stand where their parent stood: their rows need not move."""
-    places: dict[int, int] = {}  # place → child
+    """An order of the children in which as many as possible stand in their parent's row, so that few rows move."""
+    in_row: dict[int, int] = {}  # row → child
     for child, parent in enumerate(parents):
         if parent < len(parents):
-            places.setdefault(parent, child)
-    stay = set(places.values())
+            in_row.setdefault(parent, child)
+    stay = set(in_row.values())
     others = iter([child for child in range(len(parents)) if child not in stay])
-    return [places[place] if place in places else next(others) for place in range(len(parents))]
+    return [in_row[row] if row in in_row else next(others) for row in range(len(parents))]
 
 
 def score(request: Request, live: Sequence["TextSearch"], logits: np.ndarray) -> Scores:
@@ -91,18 +85,11 @@ def score(request: Request, live: Sequence["TextSearch"], logits: np.ndarray) ->
     Twice the beam: at most one extension of each hypothesis is the end, so enough are left to live on.
     """
     options = request.options
-    normalizers = ranked_normalizers = log_normalizer(logits)  # R
-    ranked = logits
-    if options.repetition_penalty != 1.0:
-        rows = [[*search.prefix, *hypothesis.ids] for search in live for hypothesis in search.live]
-        seen = seen_tokens(rows, logits.shape[1], request.eos_id)
-        ranked = penalize_repetition(logits, seen, options.repetition_penalty)
-        ranked_normalizers = log_normalizer(ranked)
-    lengths = [len(hypothesis.ids) for search in live for hypothesis in search.live]
-    early = [row for row, length in enumerate(lengths) if length < options.min_new_tokens]
-    if early:
-        ranked = ranked.copy()
-        ranked[early] = forbid(ranked[early], request.eos_id)
+    hypotheses = [(search.prefix, hypothesis.ids) for search in live for hypothesis in search.live]
+    normalizers = log_normalizer(logits)  # R
+    ranked = penalized(logits, options, request.eos_id, [[*prefix, *ids] for prefix, ids in hypotheses])
+    ranked_normalizers = normalizers if ranked is logits else log_normalizer(ranked)
+    ranked = forbid_early_end(ranked, options, request.eos_id, [len(ids) for _, ids in hypotheses])
     best = likeliest_of_rows(ranked, 2 * options.num_beams)  # R K
     gains = np.take_along_axis(ranked, best, axis=1).astype(np.float64) - ranked_normalizers[:, None]
     return Scores(logits, normalizers.tolist(), best.tolist(), gains.tolist())
@@ -128,14 +115,14 @@ class TextSearch:
         """Extend every live hypothesis by a token; the parents of those that live on."""
         parents: list[int] = []
         live: list[Hypothesis] = []
-        for rank, (total, place, token_id) in enumerate(self._candidates(scores)):
-            parent = self.live[place]
+        for rank, (total, index, token_id) in enumerate(self._candidates(scores)):
+            parent = self.live[index]
             ids = (*parent.ids, token_id)
-            reason = finish_reason(self._request, ids, self._limit)
+            reason = self._request.finish_reason(ids, self._limit)
             in_beam = rank < self._options.num_beams
             if not (in_beam if reason else len(live) < self._options.num_beams):
                 continue
-            row, normalizer = scores.logits[place], scores.normalizers[place]
+            row, normalizer = scores.logits[index], scores.normalizers[index]
             alternatives = alternatives_of(row, normalizer, self._options.alternatives)
             tokens = (*parent.tokens, GeneratedToken(token_id, float(row[token_id]) - normalizer, alternatives, reason))
             if reason:
@@ -144,7 +131,7 @@ class TextSearch:
                 )
             else:
                 live.append(Hypothesis(ids, tokens, total))
-                parents.append(place)
+                parents.append(index)
         if self._settled(live):
             self.live = []
             return []
@@ -155,9 +142,9 @@ class TextSearch:
     def _candidates(self, scores: Scores) -> list[tuple[float, int, int]]:
         """(total, which live hypothesis, id) of the best extensions over all of them, best first."""
         found = [
-            (hypothesis.total + gain, place, token_id)
-            for place, hypothesis in enumerate(self.live)
-            for token_id, gain in zip(scores.best[place], scores.gains[place], strict=True)
+            (hypothesis.total + gain, index, token_id)
+            for index, hypothesis in enumerate(self.live)
+            for token_id, gain in zip(scores.best[index], scores.gains[index], strict=True)
             if gain > -np.inf
         ]
         return sorted(found, key=lambda candidate: -candidate[0])[: 2 * self._options.num_beams]

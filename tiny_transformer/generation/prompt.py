@@ -5,21 +5,82 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tiny_transformer.bundle import Bundle
-from tiny_transformer.errors import InputError
+from tiny_transformer.config import GenerationConfig, ModelConfig
+from tiny_transformer.errors import InputError, Sentence
 from tiny_transformer.tokenizer import Message, Tokenizer, message_parts
 
 
+@dataclass(frozen=True)
+class Prompt:
+    """Ids ready for a backend, and what had to be left out to make them fit."""
+
+    prefix: tuple[int, ...]  # what the decoder starts from
+    source: tuple[int, ...] | None  # what the encoder reads; None for a decoder-only model
+    notices: tuple[Sentence, ...] = ()
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens the model reads before it writes."""
+        return len(self.prefix) + len(self.source or ())
+
+
+def prompt_for(
+    tokenizer: Tokenizer,
+    config: ModelConfig,
+    generation: GenerationConfig,
+    content: str | Sequence[Message],
+    *,
+    raw: bool = False,
+    prefix: str | Sequence[int] = "",
+    max_new_tokens: int | None = None,
+) -> Prompt:
+    """The prompt for a text or a dialogue, by the model's task; with `raw`, a chat model continues plain text.
+
+    `prefix` is the start of the answer, as text or as ids: the model goes on from it.
+    """
+    task = "complete" if raw and generation.task == "chat" else generation.task
+    start = tokenizer.encode(prefix) if isinstance(prefix, str) else checked_ids(prefix, tokenizer.vocab_size)
+    # Cache slots kept free for the answer: as many as are wanted, but never more than half the context.
+    wanted = generation.max_new_tokens if max_new_tokens is None else max_new_tokens
+    reserved = min(wanted, config.max_length // 2)
+    if task == "chat":
+        dialogue: Sequence[Message] = [{"role": "user", "content": content}] if isinstance(content, str) else content
+        ids, notices = fit_dialogue(tokenizer, dialogue, config.max_length, reserved + len(start))
+        return Prompt((*ids, *start), None, tuple(notices))
+    if not isinstance(content, str):
+        raise InputError(
+            "A model for {task} takes a text, not {kind}; pass a string.", task=task, kind=type(content).__name__
+        )
+    if not content:
+        raise InputError("The text is empty; write something.")
+    room = config.max_length - len(start) - 1  # 1 for <bos>
+    if room < (0 if task == "translate" else 1):
+        raise InputError("The start of the answer has {n} tokens and fills the context; shorten it.", n=len(start))
+    ids = tokenizer.encode(content)
+    if task == "translate":
+        kept = ids[: generation.max_source_tokens - 1]  # the end token is one
+        template = "The text has {n} tokens; the model read only the first {kept}."
+        return Prompt((generation.bos_id, *start), (*kept, generation.eos_id), _left_out(template, len(ids), len(kept)))
+    # A text that fits is kept whole, however little room it leaves; of one that does not fit, the end is kept.
+    kept = ids if len(ids) <= room else ids[-max(1, room - reserved) :]
+    template = "The text has {n} tokens; the model read only the last {kept}."
+    return Prompt((generation.bos_id, *kept, *start), None, _left_out(template, len(ids), len(kept)))
+
+
+def _left_out(template: str, n_tokens: int, n_kept: int) -> tuple[Sentence, ...]:
+    return () if n_kept == n_tokens else (Sentence(template, n=n_tokens, kept=n_kept),)
+
+
 def fit_dialogue(
-    tokenizer: Tokenizer, messages: Sequence[Message], max_length: int, max_new_tokens: int, n_start: int = 0
-) -> tuple[list[int], list[str]]:
+    tokenizer: Tokenizer, messages: Sequence[Message], max_length: int, reserved: int
+) -> tuple[list[int], list[Sentence]]:
     """Ids of a dialogue, ending with the token that opens the reply, and notices of what was left out.
 
-    Whole turns go, the oldest first; a system message at the front stays. If the last message alone is
-    too long, its start goes. `n_start` tokens are kept free for a reply whose start is given.
+    Whole turns are dropped, the oldest first; a system message at the front stays. If the last message alone is too
+    long, its start is dropped. `reserved` tokens of the context are kept free for the reply.
     """
-    check_dialogue(messages)
-    room = max_length - reply_room(max_length, max_new_tokens) - n_start - 1  # 1 for <assistant>
+    _check_dialogue(messages)
+    room = max_length - reserved - 1  # 1 for <assistant>
     if room < 3:  # a role, a token, an end
         raise InputError(
             "A context of {size} tokens has no room for a message beside the reply; shorten it.", size=max_length
@@ -27,32 +88,32 @@ def fit_dialogue(
     turns = [tokenizer.encode_turn(message) for message in messages]
     system = turns[:1] if messages[0]["role"] == "system" else []
     rest = turns[len(system) :]
-    notices: list[str] = []
+    notices: list[Sentence] = []
     if system and len(system[0]) > room // 2:
-        notices.append(f"The system message has {len(system[0]) - 2} tokens, too many to keep; it was left out.")
+        template = "The system message has {n} tokens, too many to keep; it was left out."
+        notices.append(Sentence(template, n=len(system[0]) - 2))
         system = []
     room -= sum(map(len, system))
     n_dropped = 0
     while len(rest) > 1 and sum(map(len, rest)) > room:
         rest = rest[1:]
         n_dropped += 1
-    if n_dropped:
-        which = "oldest message was" if n_dropped == 1 else f"{n_dropped} oldest messages were"
-        notices.append(f"The {which} left out: the model's context holds {max_length} tokens.")
+    if n_dropped == 1:
+        template = "The oldest message was left out: the model's context holds {size} tokens."
+        notices.append(Sentence(template, size=max_length))
+    elif n_dropped:
+        template = "The {n} oldest messages were left out: the model's context holds {size} tokens."
+        notices.append(Sentence(template, n=n_dropped, size=max_length))
     if len(rest[0]) > room:
         role, *content, end = rest[0]
-        notices.append(f"The message has {len(content)} tokens; the model read only the last {room - 2}.")
+        template = "The message has {n} tokens; the model read only the last {kept}."
+        notices.append(Sentence(template, n=len(content), kept=room - 2))
         rest = [[role, *content[len(content) - (room - 2) :], end]]
     ids = [token for turn in [*system, *rest] for token in turn]
     return [*ids, tokenizer.roles["assistant"]], notices
 
 
-def reply_room(max_length: int, max_new_tokens: int) -> int:
-    """Places kept free for new tokens: as many as are wanted, but never more than half the context."""
-    return min(max_new_tokens, max_length // 2)
-
-
-def check_dialogue(messages: object) -> None:
+def _check_dialogue(messages: object) -> None:
     """Refuse what is no dialogue, or leaves the model nothing to answer."""
     if isinstance(messages, str) or not isinstance(messages, Sequence) or not messages:
         raise InputError('A dialogue is a list of {{"role": ..., "content": ...}}; give at least one message.')
@@ -64,84 +125,6 @@ def check_dialogue(messages: object) -> None:
         )
     if not content:
         raise InputError("The last message is empty; write something.")
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """Ids ready for a backend, and what had to be left out to make them fit."""
-
-    prefix: tuple[int, ...]  # what the decoder starts from
-    source: tuple[int, ...] | None  # what the encoder reads; None for a decoder-only model
-    notices: tuple[str, ...] = ()
-
-    @property
-    def n_tokens(self) -> int:
-        """Tokens the model reads before it writes."""
-        return len(self.prefix) + len(self.source or ())
-
-
-def prompt_for(
-    bundle: Bundle,
-    content: str | Sequence[Message],
-    *,
-    raw: bool = False,
-    prefix: str | Sequence[int] = "",
-    max_new_tokens: int | None = None,
-) -> Prompt:
-    """The prompt for a text or a dialogue, by the folder's task; `raw` continues plain text instead.
-
-    `prefix` is the start of the answer, as text or as ids: the model goes on from it.
-    """
-    task = "complete" if raw and bundle.generation.task == "chat" else bundle.generation.task
-    start = answer_start(bundle.tokenizer, prefix)
-    wanted = bundle.generation.max_new_tokens if max_new_tokens is None else max_new_tokens
-    if task == "chat":
-        dialogue: Sequence[Message] = [{"role": "user", "content": content}] if isinstance(content, str) else content
-        ids, notices = fit_dialogue(bundle.tokenizer, dialogue, bundle.config.max_length, wanted, len(start))
-        return Prompt((*ids, *start), None, tuple(notices))
-    if not isinstance(content, str):
-        raise InputError(
-            "A model for {task} takes a text, not {kind}; pass a string.", task=task, kind=type(content).__name__
-        )
-    if not content:
-        raise InputError("The text is empty; write something.")
-    if task == "translate":
-        return _translation(bundle, content, start)
-    return _completion(bundle, content, start, wanted)
-
-
-def _translation(bundle: Bundle, text: str, start: list[int]) -> Prompt:
-    special = bundle.generation
-    if len(start) >= bundle.config.max_length:
-        raise InputError("The start of the answer has {n} tokens and fills the context; shorten it.", n=len(start))
-    ids = bundle.tokenizer.encode(text)
-    limit = special.max_source_tokens - 1  # the end token is one
-    notices = _notices(len(ids), limit, "first")
-    return Prompt((special.bos_id, *start), (*ids[:limit], special.eos_id), notices)
-
-
-def _completion(bundle: Bundle, text: str, start: list[int], max_new_tokens: int) -> Prompt:
-    """A text that fits is kept whole, however little room it leaves; the end of one that doesn't."""
-    ids = bundle.tokenizer.encode(text)
-    room = bundle.config.max_length - len(start) - 1  # 1 for <bos>
-    if room < 1:
-        raise InputError("The start of the answer has {n} tokens and fills the context; shorten it.", n=len(start))
-    limit = len(ids)
-    if len(ids) > room:
-        limit = max(1, room - reply_room(bundle.config.max_length, max_new_tokens))
-    notices = _notices(len(ids), limit, "last")
-    return Prompt((bundle.generation.bos_id, *ids[len(ids) - limit :], *start), None, notices)
-
-
-def _notices(n_tokens: int, limit: int, kept: str) -> tuple[str, ...]:
-    if n_tokens <= limit:
-        return ()
-    return (f"The text has {n_tokens} tokens; the model read only the {kept} {limit}.",)
-
-
-def answer_start(tokenizer: Tokenizer, prefix: str | Sequence[int]) -> list[int]:
-    """Ids of the answer's given start."""
-    return tokenizer.encode(prefix) if isinstance(prefix, str) else checked_ids(prefix, tokenizer.vocab_size)
 
 
 def checked_ids(ids: object, vocab_size: int) -> list[int]:

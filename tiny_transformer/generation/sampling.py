@@ -1,4 +1,4 @@
-"""From logits to a token in small pure steps: penalise, filter, normalise, draw.
+"""From logits to a token in small pure steps: penalize, filter, normalize, draw.
 
 Shapes: R rows, V vocabulary. What is drawn from is computed in float64, whatever the backend computes in.
 """
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from tiny_transformer.errors import BackendError
+from tiny_transformer.generation.options import GenerationOptions
 
 GROUP_SIZE = 64
 
@@ -55,8 +56,17 @@ def seen_tokens(rows: Sequence[Sequence[int]], vocab_size: int, eos_id: int) -> 
 
 
 def _after_last(end: int, ids: Sequence[int]) -> Sequence[int]:
-    places = [place for place, token in enumerate(ids) if token == end]
-    return ids[places[-1] + 1 :] if places else ids
+    ends = [i for i, token in enumerate(ids) if token == end]
+    return ids[ends[-1] + 1 :] if ends else ids
+
+
+def penalized(
+    logits: np.ndarray, options: GenerationOptions, eos_id: int, texts: Sequence[Sequence[int]]
+) -> np.ndarray:
+    """Logits R V under the repetition penalty; `texts` are all ids that each row has so far, its prefix included."""
+    if options.repetition_penalty == 1.0:
+        return logits
+    return penalize_repetition(logits, seen_tokens(texts, logits.shape[1], eos_id), options.repetition_penalty)
 
 
 def penalize_repetition(logits: np.ndarray, seen: np.ndarray, penalty: float) -> np.ndarray:
@@ -64,10 +74,12 @@ def penalize_repetition(logits: np.ndarray, seen: np.ndarray, penalty: float) ->
     return np.where(seen, np.where(logits > 0, logits / penalty, logits * penalty), logits)
 
 
-def forbid(logits: np.ndarray, token_id: int) -> np.ndarray:
-    """A copy in which one token cannot be chosen."""
-    logits = logits.copy()
-    logits[..., token_id] = -np.inf
+def forbid_early_end(logits: np.ndarray, options: GenerationOptions, eos_id: int, n_new: Sequence[int]) -> np.ndarray:
+    """Logits R V in which rows of fewer than `min_new_tokens` new tokens cannot end."""
+    early = [row for row, n in enumerate(n_new) if n < options.min_new_tokens]
+    if early:
+        logits = logits.copy()
+        logits[early, eos_id] = -np.inf
     return logits
 
 
@@ -99,6 +111,11 @@ def probabilities(logits: np.ndarray, temperature: float, top_k: int = 0, top_p:
         scaled = (logits - highest) / temperature
     weights = np.exp(scaled)
     return keep_top_p(weights / weights.sum(), top_p)
+
+
+def draw_token(logits: np.ndarray, options: GenerationOptions, generator: "np.random.Generator") -> int:
+    """A token drawn from one row (V,) as the options say."""
+    return draw(probabilities(logits, options.temperature, options.top_k, options.top_p), generator)
 
 
 def draw(probabilities: np.ndarray, generator: "np.random.Generator") -> int:
@@ -133,10 +150,10 @@ def likeliest_of_rows(logits: np.ndarray, k: int) -> np.ndarray:
     highest = grouped.max(axis=1)  # R groups
     least = _nth_highest(np.concatenate((highest, rest), axis=1), k)  # R 1
     rows, groups = np.nonzero(highest >= least)
-    found, places = np.nonzero(grouped[rows, :, groups] >= least[rows])
+    found, offsets = np.nonzero(grouped[rows, :, groups] >= least[rows])
     rest_rows, rest_ids = np.nonzero(rest >= least)
     rows = np.concatenate((rows[found], rest_rows))
-    ids = np.concatenate((places * n_groups + groups[found], n_groups * GROUP_SIZE + rest_ids))
+    ids = np.concatenate((offsets * n_groups + groups[found], n_groups * GROUP_SIZE + rest_ids))
     return _ordered(rows, ids, logits, k)
 
 

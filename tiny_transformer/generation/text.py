@@ -7,8 +7,7 @@ from typing import Any, Self
 from tiny_transformer.errors import InputError
 from tiny_transformer.generation.options import GenerationOptions
 from tiny_transformer.generation.prompt import Prompt
-from tiny_transformer.generation.stream import finished
-from tiny_transformer.generation.tokens import FinishReason, Generated, GeneratedToken
+from tiny_transformer.generation.tokens import FinishReason, Generated, GeneratedToken, finished
 from tiny_transformer.tokenizer import Tokenizer
 
 
@@ -57,10 +56,10 @@ class TextAssembler:
         if self._ended:
             return ""
         self._held += text
-        places = [place for place in map(self._held.find, self._stop) if place >= 0]
-        if places:
+        found = [start for start in map(self._held.find, self._stop) if start >= 0]
+        if found:
             self._ended = True
-            certain, self._held = self._held[: min(places)], ""
+            certain, self._held = self._held[: min(found)], ""
             return certain
         n_held = max((_overlap(self._held, stop) for stop in self._stop), default=0)
         certain, self._held = self._held[: len(self._held) - n_held], self._held[len(self._held) - n_held :]

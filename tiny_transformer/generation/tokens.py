@@ -58,3 +58,11 @@ def alternatives_of(logits: np.ndarray, normalizer: float, k: int) -> tuple[tupl
 def length_score(total: float, length: int, penalty: float) -> float:
     """What sequences of different lengths are compared by; `total` is a sum of log-probabilities."""
     return total / math.pow(length, penalty)
+
+
+def finished(tokens: Sequence[GeneratedToken], length_penalty: float) -> Generated:
+    """A sequence whose last token says why it ended."""
+    reason = tokens[-1].finish_reason
+    assert reason is not None
+    total = sum(token.logprob for token in tokens)
+    return Generated(tuple(tokens), reason, length_score(total, len(tokens), length_penalty))

@@ -11,7 +11,7 @@ import numpy as np
 from tiny_transformer.backends.base import Backend, Batch
 from tiny_transformer.bundle import EVALUATION, Bundle
 from tiny_transformer.errors import BundleError
-from tiny_transformer.generation import Generated, GenerationOptions, generate_ids
+from tiny_transformer.generation import Generated, GenerationOptions, Request, generate_ids
 from tiny_transformer.generation.prompt import Prompt, prompt_for
 from tiny_transformer.parity.report import CaseResult, finite
 
@@ -61,13 +61,17 @@ def evaluation_examples(bundle: Bundle) -> list[Example]:
 
 def _example(bundle: Bundle, values: dict[str, Any]) -> Example:
     if bundle.generation.task == "chat":
-        return Example(prompt_for(bundle, values["messages"]), str(values["answer"]))
-    return Example(prompt_for(bundle, str(values["source"])), str(values["target"]))
+        return Example(_prompt(bundle, values["messages"]), str(values["answer"]))
+    return Example(_prompt(bundle, str(values["source"])), str(values["target"]))
+
+
+def _prompt(bundle: Bundle, content: Any) -> Prompt:
+    return prompt_for(bundle.tokenizer, bundle.config, bundle.generation, content)
 
 
 def non_ascii_examples(bundle: Bundle) -> list[Example]:
     """Text in other scripts, joined emoji, right-to-left marks and a NUL: every byte path of the tokenizer."""
-    return [Example(prompt_for(bundle, text), None) for text in NON_ASCII]
+    return [Example(_prompt(bundle, text), None) for text in NON_ASCII]
 
 
 N_GREEDY, N_BEAM, BEAMS = 200, 40, 4
@@ -117,15 +121,7 @@ def _generate(
     found: list[Generated] = []
     for start in range(0, len(examples), at_once):
         prompts = [example.prompt for example in examples[start : start + at_once]]
-        sources = [p.source for p in prompts if p.source is not None]
-        found += generate_ids(
-            backend,
-            [p.prefix for p in prompts],
-            sources or None,
-            options,
-            eos_id=special.eos_id,
-            pad_id=special.pad_id,
-        )
+        found += generate_ids(backend, Request.of(prompts, options, special))
     return found
 
 

@@ -19,8 +19,8 @@ from tiny_transformer.data.examples import plain_words, source_files, split_of
 from tiny_transformer.data.files import DataFile, locate
 from tiny_transformer.data.records import Faults, on_one_line, read_all, read_records
 from tiny_transformer.errors import ConfigError, DataError, InputError
-from tiny_transformer.generation import Generated, GenerationOptions, generate_ids
-from tiny_transformer.generation.prompt import Prompt, prompt_for
+from tiny_transformer.generation import Generated, GenerationOptions, Request, generate_ids
+from tiny_transformer.generation.prompt import Prompt
 from tiny_transformer.generation.text import text_of
 from tiny_transformer.text_model import TextModel
 from tiny_transformer.tokenizer import Tokenizer
@@ -203,7 +203,7 @@ def distil(
         raise DataError("{out} is there already; add --overwrite to replace it.", out=out)
     partial = out.with_name(out.name + ".partial")
     done = _resumed(partial, work.signature)
-    prompts = [prompt_for(work.teacher.bundle, source) for source in work.sources]
+    prompts = [work.teacher.prompt(source) for source in work.sources]
     # A source the teacher could read only a part of would get half a translation.
     done |= {i: [] for i, prompt in enumerate(prompts) if prompt.notices}
     left = sorted((i for i in range(len(prompts)) if i not in done), key=lambda i: prompts[i].n_tokens)
@@ -263,17 +263,10 @@ def _texts(unit: tuple[DataFile, ...], faults: Faults, side: int) -> Iterator[st
 
 def _answers(work: Distillation, prompts: Sequence[Prompt], numbers: Sequence[int]) -> list[list[str]]:
     """All that the teacher says to each prompt; what did not come to its end is left out."""
-    special, tokenizer = work.teacher.bundle.generation, work.teacher.tokenizer
-    found = generate_ids(
-        work.teacher.backend,
-        [prompt.prefix for prompt in prompts],
-        [prompt.source for prompt in prompts if prompt.source is not None],
-        work.options,
-        eos_id=special.eos_id,
-        pad_id=special.pad_id,
-        rows=numbers,
-    )
-    return [_whole_texts((best, *best.others), tokenizer) for best in found]
+    teacher = work.teacher
+    request = Request.of(prompts, work.options, teacher.bundle.generation, streams=numbers)
+    found = generate_ids(teacher.backend, request)
+    return [_whole_texts((best, *best.others), teacher.tokenizer) for best in found]
 
 
 def _whole_texts(found: Sequence[Generated], tokenizer: Tokenizer) -> list[str]:

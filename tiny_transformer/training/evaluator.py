@@ -13,7 +13,7 @@ from tiny_transformer.config import ModelConfig
 from tiny_transformer.data.batches import Rows, plan_epoch
 from tiny_transformer.data.cache import tokenised
 from tiny_transformer.evaluation import Evaluation, Question, perplexity, reply_metrics, translation_metrics
-from tiny_transformer.generation import GenerationOptions, generate_ids
+from tiny_transformer.generation import GenerationOptions, Request, generate_ids
 from tiny_transformer.model.transformer import Transformer
 from tiny_transformer.tokenizer import Tokenizer
 from tiny_transformer.training.evaluation_data import question_sets, sampled
@@ -94,7 +94,6 @@ class Judge:
     def _generate(self, backend: EagerBackend, prompts: list[list[int]], options: GenerationOptions) -> list[str]:
         sources = prompts if self.config.is_encoder_decoder else None
         prefixes = [[self.tokenizer.bos_id]] * len(prompts) if sources else prompts
-        found = generate_ids(
-            backend, prefixes, sources, options, eos_id=self.tokenizer.eos_id, pad_id=self.tokenizer.pad_id
-        )
+        request = Request(prefixes, sources, options, self.tokenizer.eos_id, self.tokenizer.pad_id)
+        found = generate_ids(backend, request)
         return [self.tokenizer.decode(generated.ids) for generated in found]

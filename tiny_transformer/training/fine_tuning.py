@@ -36,7 +36,7 @@ class Origin:
         """A model folder, or USER/NAME on the Hub; bytes that its parity report does not vouch for are refused."""
         if not name:
             raise ConfigError("The model to start from has no name; give a model folder such as checkpoints/chat.")
-        folder = resolve(name, "eager", whole=True)
+        folder = resolve(name, "eager", all_files=True)
         bundle = Bundle.open(folder)
         stored_report(bundle, files_read(bundle, "eager"))
         told = {

@@ -12,14 +12,14 @@ import gradio as gr
 
 from tiny_transformer.backends import available
 from tiny_transformer.bundle import CARD, TORCHSCRIPT, TRAINING, Bundle
-from tiny_transformer.errors import BundleError, ParityError
+from tiny_transformer.errors import BundleError, Message, ParityError
 from tiny_transformer.parity import ParityReport, stored_report
 from tiny_transformer.ui.compare_tab import number
-from tiny_transformer.ui.handlers import QUIET, language_of, told
-from tiny_transformer.ui.header import Top
+from tiny_transformer.ui.handlers import QUIET, language_of, user_errors
+from tiny_transformer.ui.header import Header
 from tiny_transformer.ui.i18n import Language, say, translated
 from tiny_transformer.ui.markup import line_chart, row, said, section, table
-from tiny_transformer.ui.service import Desk
+from tiny_transformer.ui.service import PageService
 
 FILES = "/files"  # where the server hands out a model's files
 
@@ -60,11 +60,11 @@ def downloads(bundle: Bundle) -> list[str]:
     return names
 
 
-def _report(bundle: Bundle) -> tuple[ParityReport | None, str | None]:
+def _report(bundle: Bundle) -> tuple[ParityReport | None, Message | None]:
     try:
         return stored_report(bundle), None
     except (ParityError, BundleError) as error:
-        return None, str(error)
+        return None, error.message
 
 
 def _training(bundle: Bundle) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def _training(bundle: Bundle) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _badge(bundle: Bundle, report: ParityReport | None, problem: str | None, language: Language) -> str:
+def _badge(bundle: Bundle, report: ParityReport | None, problem: Message | None, language: Language) -> str:
     if problem is not None:
         colour, title = "bad", "about_unverified"
         text = say(language, "about_damaged_text", problem=translated(problem, language))
@@ -200,7 +200,7 @@ def _finite(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def build_about_tab(desk: Desk, top: Top, tab: gr.Tab, i18n: gr.I18n) -> None:
+def build_about_tab(service: PageService, header: Header, tab: gr.Tab, i18n: gr.I18n) -> None:
     """Facts first, then the card."""
     facts = gr.HTML(elem_id="tt-about")
     with gr.Accordion(i18n("about_card"), open=False, elem_id="tt-card"):
@@ -208,7 +208,7 @@ def build_about_tab(desk: Desk, top: Top, tab: gr.Tab, i18n: gr.I18n) -> None:
 
     def describe(name: str, request: gr.Request) -> tuple[str, str]:
         language = language_of(request)
-        entry = desk.shelf.entry(name)
+        entry = service.store.entry(name)
         if entry.bundle is None:
             problem = translated(entry.problem or "", language)
             sentence = say(language, "model_problem", problem=problem)
@@ -217,9 +217,9 @@ def build_about_tab(desk: Desk, top: Top, tab: gr.Tab, i18n: gr.I18n) -> None:
         return about(name, entry.bundle, language, address), card(name, entry.bundle, language)
 
     gr.on(
-        [tab.select, top.model.change],
-        told(describe),
-        top.model,
+        [tab.select, header.model.change],
+        user_errors(describe),
+        header.model,
         [facts, text],
         **QUIET,
     )

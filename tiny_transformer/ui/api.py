@@ -7,13 +7,13 @@ from typing import Any
 import gradio as gr
 from gradio.events import api
 
-from tiny_transformer.ui.comparison import Race
-from tiny_transformer.ui.handlers import QUEUE, language_of, told
-from tiny_transformer.ui.i18n import Language, Refused, translated
-from tiny_transformer.ui.service import Desk, check_history, dialogue
+from tiny_transformer.ui.comparison import Comparison
+from tiny_transformer.ui.handlers import QUEUE, language_of, user_errors
+from tiny_transformer.ui.i18n import Language, translated
+from tiny_transformer.ui.service import PageService, check_history, dialogue
 
 
-def add_endpoints(desk: Desk) -> None:
+def add_endpoints(service: PageService) -> None:
     """Register the endpoints on the page being built."""
 
     def chat(
@@ -52,8 +52,8 @@ def add_endpoints(desk: Desk) -> None:
             "num_beams": num_beams,
             "seed": seed,
         }
-        turns = dialogue(check_history(history, desk.limits), desk.text(message))
-        with closing(desk.answers(desk.shelf.first("chat"), backend, turns, controls)) as answers:
+        turns = dialogue(check_history(history, service.limits), service.text(message))
+        with closing(service.answers(service.store.first("chat"), backend, turns, controls)) as answers:
             for answer in answers:
                 yield answer.text
 
@@ -65,9 +65,9 @@ def add_endpoints(desk: Desk) -> None:
             backend: auto, eager, torchscript, onnx or onnx-int8.
             num_beams: Beam search with this many candidates; 1 is greedy.
         """
-        turns = dialogue([], desk.text(text))
-        name = desk.shelf.first("translate")
-        with closing(desk.answers(name, backend, turns, {"num_beams": num_beams})) as answers:
+        turns = dialogue([], service.text(text))
+        name = service.store.first("translate")
+        with closing(service.answers(name, backend, turns, {"num_beams": num_beams})) as answers:
             for answer in answers:
                 yield answer.text
 
@@ -78,42 +78,40 @@ def add_endpoints(desk: Desk) -> None:
             text: What all backends read.
             model: Which of the page's models; the first if empty.
         """
-        if not isinstance(model, str):
-            raise Refused("refused_type", kind=type(model).__name__)
-        *_, last = desk.race(model or desk.shelf.default, text)
-        return race_values(last, language_of(request))
+        *_, last = service.compare(service.store.default if model == "" else model, text)
+        return comparison_values(last, language_of(request))
 
     for function in (chat, translate, compare):
         api(
-            told(function),
+            user_errors(function),
             api_name=function.__name__,
             concurrency_id=QUEUE,
-            concurrency_limit=desk.limits.running,
+            concurrency_limit=service.limits.running,
         )
 
 
-def race_values(race: Race, language: Language = "en") -> dict[str, Any]:
-    """A finished race as plain values."""
-    judgements = {judgement.backend: judgement for judgement in race.judgements}
+def comparison_values(comparison: Comparison, language: Language = "en") -> dict[str, Any]:
+    """A finished comparison as plain values."""
+    differences = {difference.backend: difference for difference in comparison.differences}
     rows = []
-    for lane in race.lanes:
+    for run in comparison.runs:
         row: dict[str, Any] = {
-            "backend": lane.backend,
-            "text": lane.text,
-            "tokens": len(lane.ids),
-            "tokens_per_second": round(lane.tokens_per_second, 1),
-            "first_token_seconds": lane.first_seconds,
-            "memory_bytes": lane.memory,
-            "problem": lane.problem and translated(lane.problem, language),
+            "backend": run.backend,
+            "text": run.text,
+            "tokens": len(run.ids),
+            "tokens_per_second": round(run.tokens_per_second, 1),
+            "first_token_seconds": run.first_seconds,
+            "memory_bytes": run.memory,
+            "problem": run.problem and translated(run.problem, language),
         }
-        judgement = judgements.get(lane.backend)
-        if judgement is not None:
+        difference = differences.get(run.backend)
+        if difference is not None:
             row |= {
-                "text_equal": judgement.first_difference is None,
-                "first_difference": judgement.first_difference,
-                "max_logit_difference": judgement.max_difference,
-                "tolerance": judgement.tolerance,
-                "passed": judgement.passed,
+                "text_equal": difference.first_difference is None,
+                "first_difference": difference.first_difference,
+                "max_logit_difference": difference.max_difference,
+                "tolerance": difference.tolerance,
+                "passed": difference.passed,
             }
         rows.append(row)
-    return {"verdict": race.verdict, "reference": race.reference, "backends": rows}
+    return {"verdict": comparison.verdict, "reference": comparison.reference, "backends": rows}

@@ -10,14 +10,15 @@ from gradio.components import Component
 
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.config import GenerationConfig
+from tiny_transformer.errors import InputError
 from tiny_transformer.tokenizer import Message
 from tiny_transformer.ui.browser import KEEP, RECALL
-from tiny_transformer.ui.handlers import DOOR, QUIET, in_turn, language_of, told
-from tiny_transformer.ui.header import Top
-from tiny_transformer.ui.i18n import Language, Refused, say, translated
+from tiny_transformer.ui.handlers import QUIET, UNQUEUED, in_turn, language_of, user_errors
+from tiny_transformer.ui.header import Header
+from tiny_transformer.ui.i18n import Language, say, translated
 from tiny_transformer.ui.page_settings import Limits
-from tiny_transformer.ui.prompt_box import EXAMPLES
-from tiny_transformer.ui.service import MAX_BEAMS, Desk
+from tiny_transformer.ui.prompt_box import examples
+from tiny_transformer.ui.service import MAX_BEAMS, NO_TEXT, PageService
 from tiny_transformer.ui.streaming import Answer
 
 # In the order of the components below, which is the order in which handlers receive their values.
@@ -129,7 +130,7 @@ def up_to_last_question(shown: object) -> list[Shown]:
 
 
 def pending_line(language: Language) -> str:
-    """Holds the place of the line, so that nothing moves when it comes."""
+    """Reserves the line's room, so that nothing moves when it comes."""
     return f'<span class="tt-line">{say(language, "working")}</span>'
 
 
@@ -168,9 +169,9 @@ Begun = tuple[list[Shown], str, gr.Button, gr.Button]  # chat, box, send, stop
 class ChatTab:
     """The components of the chat and what happens between them."""
 
-    def __init__(self, desk: Desk, top: Top, page: gr.Blocks, i18n: gr.I18n) -> None:
-        self._desk = desk
-        first = desk.shelf.default
+    def __init__(self, service: PageService, header: Header, page: gr.Blocks, i18n: gr.I18n) -> None:
+        self._service = service
+        first = service.store.entry(service.store.default)
         with gr.Row(equal_height=False, elem_classes="tt-two"):
             with gr.Column(scale=7, min_width=300, elem_classes="tt-tight"):
                 self.chat = gr.Chatbot(
@@ -183,8 +184,8 @@ class ChatTab:
                     render_markdown=False,
                     latex_delimiters=[],
                     feedback_options=None,
-                    placeholder=str(i18n(f"{desk.shelf.entries[first].task}_placeholder")),
-                    examples=examples(desk, first),
+                    placeholder=str(i18n(f"{first.task}_placeholder")) if first.task else "",
+                    examples=[{"text": text} for text in examples(first)],
                 )
                 self.status = gr.HTML(elem_id="tt-status", min_height=20)
                 with gr.Row(elem_id="tt-ask", elem_classes="tt-ask"):
@@ -201,44 +202,51 @@ class ChatTab:
                     self.send = gr.Button(i18n("send"), variant="primary", elem_id="tt-send", scale=0)
                     self.stop = gr.Button(i18n("stop"), variant="stop", elem_id="tt-stop", scale=0, visible=False)
             with gr.Column(scale=3, min_width=240), gr.Accordion(i18n("decoding"), open=True, elem_id="tt-decoding"):
-                self.controls = build_controls(desk.shelf.entries[first].bundle, desk.limits, i18n)
-        self._wire(top, page)
+                self.controls = build_controls(first.bundle, service.limits, i18n)
+        self._wire(header, page)
 
-    def _wire(self, top: Top, page: gr.Blocks) -> None:
+    def _wire(self, header: Header, page: gr.Blocks) -> None:
         """Each way to ask begins at once and then waits in the queue for its answer."""
         chat, box = self.chat, self.box
         begun = [chat, box, self.send, self.stop]
         running = [
-            self._asks(
-                gr.on([box.submit, self.send.click], told(self._send), [box, chat, top.model], begun, **DOOR), top
+            self._answer_after(
+                gr.on(
+                    [box.submit, self.send.click], user_errors(self._send), [box, chat, header.model], begun, **UNQUEUED
+                ),
+                header,
             ),
-            self._asks(chat.example_select(told(self._example), [chat, top.model], begun, **DOOR), top),
-            self._asks(chat.edit(told(self._edit), [chat, top.model], begun, **DOOR), top),
-            self._asks(chat.retry(told(self._retry), [chat, top.model], begun, **DOOR), top, again=True),
+            self._answer_after(
+                chat.example_select(user_errors(self._example), [chat, header.model], begun, **UNQUEUED), header
+            ),
+            self._answer_after(chat.edit(user_errors(self._edit), [chat, header.model], begun, **UNQUEUED), header),
+            self._answer_after(
+                chat.retry(user_errors(self._retry), [chat, header.model], begun, **UNQUEUED), header, again=True
+            ),
         ]
-        chat.undo(told(self._undo), chat, [chat, box], **QUIET)
+        chat.undo(user_errors(self._undo), chat, [chat, box], **QUIET)
         ready = [self.send, self.stop]
         # The work ends first: what was still on its way would otherwise come after the word that it was stopped.
         halted = self.stop.click(None, cancels=running, **QUIET)
-        halted.then(told(self._stopped), chat, [chat, *ready], **QUIET)
+        halted.then(user_errors(self._stopped), chat, [chat, *ready], **QUIET)
         cleared = chat.clear(None, cancels=running, **QUIET)
         cleared.then(lambda: ([], *_ready()), None, [chat, *ready], **QUIET)
         # Each model has a dialogue of its own, kept in the browser: these never reach the server.
-        chat.change(None, [chat, top.model], None, js=KEEP, **QUIET)
-        left = top.model.change(None, cancels=running, **QUIET)
+        chat.change(None, [chat, header.model], None, js=KEEP, **QUIET)
+        left = header.model.change(None, cancels=running, **QUIET)
         of_the_model = [self.controls[NAMES.index(name)] for name in OF_THE_MODEL]
-        dressed = left.then(told(self._dress), top.model, [chat, *ready, *of_the_model], **QUIET)
-        dressed.then(None, top.model, chat, js=RECALL, **QUIET)
-        page.load(None, top.model, chat, js=RECALL, **QUIET)
+        shown = left.then(user_errors(self._show_model), header.model, [chat, *ready, *of_the_model], **QUIET)
+        shown.then(None, header.model, chat, js=RECALL, **QUIET)
+        page.load(None, header.model, chat, js=RECALL, **QUIET)
 
-    def _asks(self, begun: Any, top: Top, *, again: bool = False) -> Any:
+    def _answer_after(self, begun: Any, header: Header, *, again: bool = False) -> Any:
         """Answer after a beginning that was not refused; then the box is ready for the next message."""
         answered = begun.success(
-            told(self._answer_again if again else self._answer),
-            [self.chat, top.model, top.backend, *self.controls],
+            user_errors(self._answer_again if again else self._answer),
+            [self.chat, header.model, header.backend, *self.controls],
             self.chat,
             preprocess=False,
-            **in_turn(self._desk.limits.running, self.status),
+            **in_turn(self._service.limits.running, self.status),
         )
         answered.then(_ready, None, [self.send, self.stop], **QUIET)
         return answered
@@ -258,7 +266,7 @@ class ChatTab:
     def _retry(self, shown: object, name: str, request: gr.Request) -> Begun:
         kept = up_to_last_question(shown)
         if not kept:
-            raise Refused("refused_empty")
+            raise InputError(NO_TEXT)
         return self._begin(message_text(kept[-1]), kept[:-1], name, request)
 
     def _undo(self, shown: object) -> tuple[list[Shown], str]:
@@ -267,10 +275,10 @@ class ChatTab:
         return (kept[:-1], message_text(kept[-1]) or "") if kept else ([], "")
 
     def _begin(self, message: object, shown: list[Shown], name: str, request: gr.Request) -> Begun:
-        """Show the message and the place of its answer; refuse what cannot be answered."""
-        text = self._desk.text(message)
-        self._desk.shelf.bundle(name)
-        self._desk.check_queue()
+        """Show the message and an empty answer; refuse what cannot be answered."""
+        text = self._service.text(message)
+        self._service.store.bundle(name)
+        self._service.check_queue()
         pending = from_model("", pending_line(language_of(request)))
         return [*shown, from_visitor(text), pending], "", gr.Button(visible=False), gr.Button(visible=True)
 
@@ -297,11 +305,11 @@ class ChatTab:
     ) -> Iterator[list[Shown]]:
         language = language_of(request)
         kept = up_to_last_question(shown)
-        with closing(self._desk.answers(name, backend, turns(kept), controls)) as answers:
+        with closing(self._service.answers(name, backend, turns(kept), controls)) as answers:
             for answer in answers:
                 line = pending_line(language)
                 if answer.finish_reason is not None:
-                    line = answer_line(answer, language, seconds=self._desk.limits.seconds, drawn_at=drawn_at)
+                    line = answer_line(answer, language, seconds=self._service.limits.seconds, drawn_at=drawn_at)
                 text = answer.text
                 if answer.finish_reason is not None and not text.strip():
                     text = say(language, "line_empty")
@@ -314,19 +322,14 @@ class ChatTab:
             messages[-1] = from_model(message_text(messages[-1]) or "", stopped_line(language_of(request)))
         return messages, *_ready()
 
-    def _dress(self, name: str, request: gr.Request) -> tuple[Any, ...]:
+    def _show_model(self, name: str, request: gr.Request) -> tuple[Any, ...]:
         """The welcome, the examples and the defaults of another model."""
-        entry = self._desk.shelf.entry(name)
-        placeholder = say(language_of(request), f"{entry.task}_placeholder")
-        dressed = gr.Chatbot(placeholder=placeholder, examples=examples(self._desk, name))
-        return dressed, *_ready(), *model_defaults(entry.bundle, self._desk.limits)
+        entry = self._service.store.entry(name)
+        placeholder = say(language_of(request), f"{entry.task}_placeholder") if entry.task else ""
+        chat = gr.Chatbot(placeholder=placeholder, examples=[{"text": text} for text in examples(entry)])
+        return chat, *_ready(), *model_defaults(entry.bundle, self._service.limits)
 
 
 def _ready() -> tuple[gr.Button, gr.Button]:
     """Send instead of stop."""
     return gr.Button(visible=True), gr.Button(visible=False)
-
-
-def examples(desk: Desk, name: str) -> list[Any]:
-    """Messages to begin with, by what the model is for."""
-    return [{"text": text} for text in EXAMPLES[desk.shelf.entries[name].task]]

@@ -1,4 +1,4 @@
-"""One prompt through every backend at once, then the project's own judgement of how far they are apart."""
+"""One prompt through every backend at once, then the project's own difference of how far they are apart."""
 
 import time
 from collections.abc import Generator, Sequence
@@ -15,12 +15,12 @@ from tiny_transformer.parity.cases import TensorCase
 from tiny_transformer.parity.verification import CLOSE, JUDGED_BY_TASK, TOLERANCES
 from tiny_transformer.text_model import TextModel
 from tiny_transformer.tokenizer import Message
-from tiny_transformer.ui.models import Shelf
+from tiny_transformer.ui.models import ModelStore
 from tiny_transformer.ui.streaming import SECONDS_BETWEEN, token_stream
 
 
 @dataclass(frozen=True)
-class Lane:
+class BackendRun:
     """One backend's run so far."""
 
     backend: str
@@ -31,7 +31,7 @@ class Lane:
     first_seconds: float | None = None
     finish_reason: str | None = None
     memory: int | None = None
-    problem: str | None = None
+    problem: str | None = None  # why the backend failed
 
     @property
     def tokens_per_second(self) -> float:
@@ -42,61 +42,64 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Difference:
     """How one backend compares with the reference on this prompt."""
 
     backend: str
     first_difference: int | None  # the token, counted from 1; None where the texts are equal
     max_difference: float
     tolerance: float
-    passed: bool | None  # None: rounded weights are judged by their task, not by logits
+    passed: bool | None  # None: rounded weights are checked by their task, not by logits
 
 
 @dataclass(frozen=True)
-class Race:
-    """All lanes, and once all are done the judgements; the reference has none."""
+class Comparison:
+    """All runs, and once all are done the differences; the reference has none."""
 
-    lanes: tuple[Lane, ...]
+    runs: tuple[BackendRun, ...]
     reference: str
-    judgements: tuple[Judgement, ...] = ()
+    differences: tuple[Difference, ...] = ()
     finished: bool = False
     notices: tuple[str, ...] = ()
 
-    def lane(self, backend: str) -> Lane:
-        """The lane of a backend."""
-        return next(lane for lane in self.lanes if lane.backend == backend)
+    def run(self, backend: str) -> BackendRun:
+        """The run of a backend."""
+        return next(run for run in self.runs if run.backend == backend)
 
     @property
     def verdict(self) -> str:
         """alone, differ, tie or equal."""
-        judged = [judgement for judgement in self.judgements if judgement.passed is not None]
-        if not judged:
+        checked = [difference for difference in self.differences if difference.passed is not None]
+        if not checked:
             return "alone"
-        if not all(judgement.passed for judgement in judged):
+        if not all(difference.passed for difference in checked):
             return "differ"
-        return "equal" if all(judgement.first_difference is None for judgement in judged) else "tie"
+        return "equal" if all(difference.first_difference is None for difference in checked) else "tie"
 
 
-def race(
-    shelf: Shelf, name: str, content: str | Sequence[Message], options: dict[str, Any], seconds: float
-) -> Generator[Race]:
-    """States of the race: every backend that can run this model, the reference first."""
-    names = [backend for backend, reason in shelf.backends(name).items() if reason is None]
+def compare(
+    store: ModelStore, name: str, content: str | Sequence[Message], options: dict[str, Any], seconds: float
+) -> Generator[Comparison]:
+    """States of the comparison: every backend that can run this model, the reference first."""
+    names = [backend for backend, reason in store.backends(name).items() if reason is None]
     if not names:
-        shelf.chosen(name)  # says why
-    prompt = prompt_for(shelf.bundle(name), content, max_new_tokens=options["max_new_tokens"])
-    state = Race(tuple(Lane(backend) for backend in names), names[0], notices=prompt.notices)
+        store.chosen(name)  # says why
+    bundle = store.bundle(name)
+    prompt = prompt_for(
+        bundle.tokenizer, bundle.config, bundle.generation, content, max_new_tokens=options["max_new_tokens"]
+    )
+    state = Comparison(tuple(BackendRun(backend) for backend in names), names[0], notices=prompt.notices)
     models: dict[str, TextModel] = {}
     for backend in names:
-        state = _changed(state, replace(state.lane(backend), state="loading"))
+        state = _changed(state, replace(state.run(backend), state="loading"))
         yield state
         try:
-            loaded = shelf.load(name, backend)
+            loaded = store.load(name, backend)
         except TinyTransformerError as error:
-            state = _changed(state, replace(state.lane(backend), state="failed", problem=str(error)))
+            state = _changed(state, replace(state.run(backend), state="failed", problem=error.message))
             continue
         models[backend] = loaded.model
-        state = _changed(state, replace(state.lane(backend), state="running", memory=loaded.memory))
+        state = _changed(state, replace(state.run(backend), state="running", memory=loaded.memory))
     if not models:
         yield replace(state, finished=True)
         return
@@ -104,50 +107,54 @@ def race(
     for reached in _run(state, models, content, options, seconds):
         state = reached
         yield state
-    yield replace(state, judgements=tuple(_judged(state, models, prompt)), finished=True)
+    yield replace(state, differences=tuple(_differences(state, models, prompt)), finished=True)
 
 
 def _run(
-    state: Race, models: dict[str, TextModel], content: str | Sequence[Message], options: dict[str, Any], seconds: float
-) -> Generator[Race]:
-    """Always the lane that has used least time goes next: a fair race on however few cores there are."""
+    state: Comparison,
+    models: dict[str, TextModel],
+    content: str | Sequence[Message],
+    options: dict[str, Any],
+    seconds: float,
+) -> Generator[Comparison]:
+    """The run that has used the least time goes next, so the speeds are comparable on any number of cores."""
     with ExitStack() as stack:
         streams = {
             backend: stack.enter_context(token_stream(model, content, options)) for backend, model in models.items()
         }
         shown, deadline = time.monotonic(), time.monotonic() + seconds
         while streams:
-            backend = min(streams, key=lambda b: state.lane(b).seconds)
-            lane = _stepped(state.lane(backend), streams[backend])
-            if lane.state == "running" and time.monotonic() > deadline:
-                lane = replace(lane, state="done", finish_reason="time")
-            if lane.state == "done":
+            backend = min(streams, key=lambda b: state.run(b).seconds)
+            run = _stepped(state.run(backend), streams[backend])
+            if run.state == "running" and time.monotonic() > deadline:
+                run = replace(run, state="done", finish_reason="time")
+            if run.state == "done":
                 del streams[backend]
-            state = _changed(state, lane)
+            state = _changed(state, run)
             if time.monotonic() - shown >= SECONDS_BETWEEN:
                 yield state
                 shown = time.monotonic()
     yield state
 
 
-def _stepped(lane: Lane, stream: TextStream) -> Lane:
+def _stepped(run: BackendRun, stream: TextStream) -> BackendRun:
     start = time.perf_counter()
     event = next(stream)
-    seconds = lane.seconds + time.perf_counter() - start
+    seconds = run.seconds + time.perf_counter() - start
     return replace(
-        lane,
-        text=lane.text + event.text,
-        ids=(*lane.ids, event.token.id),
+        run,
+        text=run.text + event.text,
+        ids=(*run.ids, event.token.id),
         seconds=seconds,
-        first_seconds=seconds if lane.first_seconds is None else lane.first_seconds,
+        first_seconds=seconds if run.first_seconds is None else run.first_seconds,
         finish_reason=event.token.finish_reason,
         state="running" if event.token.finish_reason is None else "done",
     )
 
 
-def _judged(state: Race, models: dict[str, TextModel], prompt: Prompt) -> Generator[Judgement]:
+def _differences(state: Comparison, models: dict[str, TextModel], prompt: Prompt) -> Generator[Difference]:
     """Every logit of the reference's own text, by the comparison that the whole project uses."""
-    reference = state.lane(state.reference)
+    reference = state.run(state.reference)
     limit = models[state.reference].config.max_length
     target = Batch.of([[*prompt.prefix, *reference.ids][:limit]])
     source = None if prompt.source is None else Batch.of([prompt.source])
@@ -159,8 +166,8 @@ def _judged(state: Race, models: dict[str, TextModel], prompt: Prompt) -> Genera
         report = verify(models[state.reference].backend, model.backend, [case], tolerance)
         passed = None if {backend, state.reference} & set(JUDGED_BY_TASK) else not report.failures
         largest = max(result.max_absolute for result in report.cases)
-        found = _first_difference(reference.ids, state.lane(backend).ids)
-        yield Judgement(backend, found, largest, tolerance.absolute, passed)
+        found = _first_difference(reference.ids, state.run(backend).ids)
+        yield Difference(backend, found, largest, tolerance.absolute, passed)
 
 
 def _tolerance(reference: str, backend: str) -> Tolerance:
@@ -173,5 +180,5 @@ def _first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
     return next((n for n, (x, y) in enumerate(zip(a, b, strict=False), 1) if x != y), min(len(a), len(b)) + 1)
 
 
-def _changed(state: Race, lane: Lane) -> Race:
-    return replace(state, lanes=tuple(lane if old.backend == lane.backend else old for old in state.lanes))
+def _changed(state: Comparison, run: BackendRun) -> Comparison:
+    return replace(state, runs=tuple(run if old.backend == run.backend else old for old in state.runs))

@@ -10,20 +10,20 @@ import gradio as gr
 from gradio.components import Component
 
 from tiny_transformer.errors import TinyTransformerError
-from tiny_transformer.ui.i18n import Language, Refused, explained, page_language, say
+from tiny_transformer.ui.i18n import Language, explained, page_language, say
 
 logger = logging.getLogger(__name__)
 
-# All work of the models shares one queue, so that a place in it means something.
+# All work of the models shares one queue, so that a position in it means something.
 QUEUE = "models"
-# What takes no time and needs no place.
+# What takes no time and never waits.
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-# Only what goes through the queue can tell a visitor why it was refused; here nobody has to wait in it.
-DOOR: dict[str, Any] = {"concurrency_limit": None, "show_progress": "hidden", "api_visibility": "private"}
+# Checks that may refuse: Gradio shows a refusal only for events of its queue, but these do not wait in it.
+UNQUEUED: dict[str, Any] = {"concurrency_limit": None, "show_progress": "hidden", "api_visibility": "private"}
 
 
 def in_turn(running: int, status: Component) -> dict[str, Any]:
-    """Work of a model: it waits in the queue, and the place in it is shown in `status`."""
+    """Work of a model: it waits in the queue, and the position in it is shown in `status`."""
     return {
         "show_progress": "full",
         "show_progress_on": [status],
@@ -39,7 +39,7 @@ def language_of(request: gr.Request | None) -> Language:
     return page_language(headers.get("accept-language") if headers is not None else None)
 
 
-def told(handler: Callable[..., Any]) -> Callable[..., Any]:
+def user_errors(handler: Callable[..., Any]) -> Callable[..., Any]:
     """A handler whose failures reach the visitor as a sentence, and the log if they are ours."""
     if inspect.isgeneratorfunction(handler):
 
@@ -67,6 +67,6 @@ def _shown(error: Exception, values: tuple[Any, ...], named: dict[str, Any]) -> 
         return error
     request = next((value for value in (*values, *named.values()) if isinstance(value, gr.Request)), None)
     language = language_of(request)
-    if not isinstance(error, Refused | TinyTransformerError):
+    if not isinstance(error, TinyTransformerError):
         logger.error("A handler failed", exc_info=error)
     return gr.Error(explained(error, language), title=say(language, "refused"), print_exception=False)

@@ -6,32 +6,32 @@ from typing import Any
 
 import gradio as gr
 
-from tiny_transformer.ui.handlers import QUIET, language_of, told
+from tiny_transformer.ui.handlers import QUIET, language_of, user_errors
 from tiny_transformer.ui.i18n import Language, say, translated
 from tiny_transformer.ui.markup import said
-from tiny_transformer.ui.models import Shelf
-from tiny_transformer.ui.service import Desk
+from tiny_transformer.ui.models import ModelStore
+from tiny_transformer.ui.service import PageService
 
 _ROOM = '<details class="tt-missing tt-room"><summary>&nbsp;</summary></details>'
 
 
 @dataclass(frozen=True)
-class Top:
+class Header:
     """The components every tab reads."""
 
     model: gr.Radio
     backend: gr.Dropdown
 
 
-def build_top(desk: Desk, page: gr.Blocks, i18n: gr.I18n) -> Top:
+def build_header(service: PageService, page: gr.Blocks, i18n: gr.I18n) -> Header:
     """Title on the left, choices on the right; below them whatever is not available, and why."""
-    shelf, first = desk.shelf, desk.shelf.default
+    store, first = service.store, service.store.default
     with gr.Row(elem_id="tt-top", equal_height=False):
         with gr.Column(scale=5, min_width=260):
             gr.HTML(i18n("heading"), elem_id="tt-title")
         with gr.Column(scale=3, min_width=200):
             model = gr.Radio(
-                _model_choices(shelf, i18n),
+                _model_choices(store, i18n),
                 value=first,
                 label=i18n("model"),
                 elem_id="tt-model",
@@ -40,7 +40,7 @@ def build_top(desk: Desk, page: gr.Blocks, i18n: gr.I18n) -> Top:
             )
         with gr.Column(scale=2, min_width=190):
             backend = gr.Dropdown(
-                _backend_choices(shelf, first, i18n),
+                _backend_choices(store, first, i18n),
                 value="auto",
                 label=i18n("backend"),
                 elem_id="tt-backend",
@@ -48,29 +48,29 @@ def build_top(desk: Desk, page: gr.Blocks, i18n: gr.I18n) -> Top:
                 filterable=False,
             )
             # The words come with the visitor's language, their line is there from the start: nothing jumps then.
-            notes = gr.HTML(_ROOM if availability(shelf, first, "en") else "", elem_id="tt-availability")
+            notes = gr.HTML(_ROOM if availability(store, first, "en") else "", elem_id="tt-availability")
 
     def on_model(name: str, request: gr.Request) -> tuple[gr.Dropdown, str]:
         language = language_of(request)
-        choices = [("backend_auto", "auto")] + [(f"backend_{b}", b) for b in _runnable(shelf, name)]
+        choices = [("backend_auto", "auto")] + [(f"backend_{b}", b) for b in _runnable(store, name)]
         named = [(say(language, key), value) for key, value in choices]
-        return gr.Dropdown(named, value="auto"), availability(shelf, name, language)
+        return gr.Dropdown(named, value="auto"), availability(store, name, language)
 
     def on_load(name: str, request: gr.Request) -> str:
-        return availability(shelf, name, language_of(request))
+        return availability(store, name, language_of(request))
 
-    model.change(told(on_model), model, [backend, notes], **QUIET)
-    page.load(told(on_load), model, notes, **QUIET)
-    return Top(model, backend)
+    model.change(user_errors(on_model), model, [backend, notes], **QUIET)
+    page.load(user_errors(on_load), model, notes, **QUIET)
+    return Header(model, backend)
 
 
-def availability(shelf: Shelf, name: str, language: Language) -> str:
+def availability(store: ModelStore, name: str, language: Language) -> str:
     """What is wrong with the model, or which backends cannot run it here and why."""
-    entry = shelf.entry(name)
+    entry = store.entry(name)
     if entry.problem is not None:
         sentence = say(language, "model_problem", problem=translated(entry.problem, language))
         return f'<p class="tt-problem" role="alert">{html.escape(sentence)}</p>'
-    reasons = {backend: reason for backend, reason in shelf.backends(name).items() if reason is not None}
+    reasons = {backend: reason for backend, reason in store.backends(name).items() if reason is not None}
     if not reasons:
         return ""
     items = "".join(
@@ -81,18 +81,18 @@ def availability(shelf: Shelf, name: str, language: Language) -> str:
     return f'<details class="tt-missing"><summary>{summary}</summary><ul>{items}</ul></details>'
 
 
-def _model_choices(shelf: Shelf, i18n: gr.I18n) -> list[Any]:
-    """By what a model is for; by its folder where several are for the same."""
-    tasks = [entry.task for entry in shelf.entries.values()]
+def _model_choices(store: ModelStore, i18n: gr.I18n) -> list[Any]:
+    """By what a model is for; by its folder where several are for the same, or nobody knows."""
+    tasks = [entry.task for entry in store.entries.values()]
     return [
-        (i18n(f"task_{entry.task}") if tasks.count(entry.task) == 1 else name, name)
-        for name, entry in shelf.entries.items()
+        (i18n(f"task_{entry.task}") if entry.task and tasks.count(entry.task) == 1 else name, name)
+        for name, entry in store.entries.items()
     ]
 
 
-def _backend_choices(shelf: Shelf, name: str, i18n: gr.I18n) -> list[Any]:
-    return [(i18n("backend_auto"), "auto"), *((i18n(f"backend_{b}"), b) for b in _runnable(shelf, name))]
+def _backend_choices(store: ModelStore, name: str, i18n: gr.I18n) -> list[Any]:
+    return [(i18n("backend_auto"), "auto"), *((i18n(f"backend_{b}"), b) for b in _runnable(store, name))]
 
 
-def _runnable(shelf: Shelf, name: str) -> list[str]:
-    return [backend for backend, reason in shelf.backends(name).items() if reason is None]
+def _runnable(store: ModelStore, name: str) -> list[str]:
+    return [backend for backend, reason in store.backends(name).items() if reason is None]

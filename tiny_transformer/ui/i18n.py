@@ -1,12 +1,12 @@
-"""Which language a page is shown in, and which one a text to translate is taken for."""
+"""Languages: the one that a page is shown in, the one that a text is written in, and messages in either."""
 
 import os
 import re
-from string import Formatter
+from pathlib import Path
 from typing import Literal
 
-from tiny_transformer.errors import TinyTransformerError
-from tiny_transformer.ui.chinese import OF_FOLDERS, OF_REQUESTS
+from tiny_transformer.errors import Message, TinyTransformerError
+from tiny_transformer.ui.chinese import CHINESE
 from tiny_transformer.ui.strings import STRINGS
 
 Language = Literal["en", "zh"]
@@ -29,10 +29,10 @@ def page_language(accept_language: str | None) -> Language:
 def _preferred(header: str) -> list[str]:
     """Tags of an Accept-Language header, the most wanted first."""
     found = []
-    for place, part in enumerate(header.lower().split(",")[:32]):
+    for position, part in enumerate(header.lower().split(",")[:32]):
         tag, _, weight = part.strip().partition(";q=")
         try:
-            found.append((-float(weight or 1), place, tag))
+            found.append((-float(weight or 1), position, tag))
         except ValueError:
             continue
     return [tag for _, _, tag in sorted(found)]
@@ -58,52 +58,48 @@ def source_language(text: str, languages: tuple[str, ...]) -> str | None:
     return others[0]
 
 
-# A sentence may quote what a stranger sent: enough of it to be recognised, not all of its megabytes.
-LONGEST = 600
+# A sentence may quote what a stranger sent: enough of it to be recognized, not all of its megabytes.
+LONGEST = 600  # characters
 
 
-def _pattern(template: str) -> re.Pattern[str]:
-    """What a template fits; each of its fields may hold anything."""
-    parts = [
-        re.escape(literal) + (f"(?P<{field}>.+?)" if field else "")
-        for literal, field, _, _ in Formatter().parse(template)
-    ]
-    return re.compile("".join(parts), re.DOTALL)
+def translated(message: str, language: Language) -> str:
+    """A sentence of the library in the page's language; one without a translation is quoted as the server's."""
+    sentence = _filled(message, language)
+    if sentence is None:
+        sentence = say(language, "quoted", sentence=_filled(message, "en"))
+    return sentence if len(sentence) <= LONGEST else f"{sentence[: LONGEST - 100]} … {sentence[-90:]}"
 
 
-_CHINESE = [(_pattern(english), chinese) for english, chinese in (*OF_REQUESTS, *OF_FOLDERS)]
+def _filled(message: str, language: Language) -> str | None:
+    """The template of a language with its values; None where there is no template in that language."""
+    if not isinstance(message, Message):
+        return _without_folder(message) if language == "en" else None
+    template = message.template if language == "en" else CHINESE.get(message.template)
+    if template is None:
+        return None
+    return template.format(**{name: _value(value, language) for name, value in message.values.items()})
 
 
-def translated(sentence: str, language: Language) -> str:
-    """A sentence of the library in the page's language; one that is not known is quoted as the server's."""
-    # Where the page was started is known to who started it, and of no use to anyone else.
-    sentence = sentence.replace(os.getcwd() + os.sep, "")
-    short = sentence if len(sentence) <= LONGEST else f"{sentence[: LONGEST - 100]} … {sentence[-90:]}"
-    if language == "en":
-        return short
-    return _in_chinese(short) or say(language, "quoted", sentence=short)
+def _value(value: object, language: Language) -> object:
+    """A value as a template takes it; a sentence inside a sentence is translated too."""
+    inner = value.message if isinstance(value, TinyTransformerError) else value
+    if isinstance(inner, Message):
+        return _filled(inner, language) or _filled(inner, "en")
+    return _without_folder(str(inner)) if isinstance(inner, str | Path) else inner
 
 
-def _in_chinese(sentence: str) -> str | None:
-    for pattern, chinese in _CHINESE:
-        found = pattern.fullmatch(sentence)
-        if found:
-            # A field may be a sentence of its own: the reason why something cannot run.
-            return chinese.format(**{name: _in_chinese(value) or value for name, value in found.groupdict().items()})
-    return None
+def _without_folder(text: str) -> str:
+    """Paths as seen from the folder where the page was started, whose own path is of no use to a visitor."""
+    return text.replace(os.getcwd() + os.sep, "")
 
 
 def explained(error: Exception, language: Language) -> str:
-    """The sentence for a refusal or an error of ours."""
-    if isinstance(error, Refused):
-        return say(language, error.key, **error.values)
-    if isinstance(error, TinyTransformerError):
-        return translated(str(error), language)
-    return say(language, "failed")
+    """The sentence for an error; what went wrong inside the page is left to the log."""
+    return translated(error.message, language) if isinstance(error, TinyTransformerError) else say(language, "failed")
 
 
 def say(language: Language, key: str, **values: object) -> str:
-    """A sentence in a language, with its values filled in."""
+    """A sentence of the page in a language, with its values filled in."""
     english, chinese = STRINGS[key]
     return (chinese if language == "zh" else english).format(**values)
 
@@ -111,12 +107,3 @@ def say(language: Language, key: str, **values: object) -> str:
 def dictionary(language: Language) -> dict[str, str]:
     """All sentences of a language, for the browser."""
     return {key: pair[1 if language == "zh" else 0] for key, pair in STRINGS.items()}
-
-
-class Refused(Exception):  # noqa: N818 - an answer to the visitor, in the page's language
-    """A request that is not acceptable: the key of a sentence in `strings`, and its values."""
-
-    def __init__(self, key: str, **values: object) -> None:
-        super().__init__(key, values)
-        self.key = key
-        self.values = values

@@ -5,15 +5,17 @@ from typing import Any
 
 import gradio as gr
 
+from tiny_transformer.checks import check_whole
+from tiny_transformer.errors import InputError
 from tiny_transformer.text_model import TextModel
-from tiny_transformer.ui.handlers import QUIET, language_of, told
-from tiny_transformer.ui.header import Top
-from tiny_transformer.ui.i18n import Language, Refused, say
-from tiny_transformer.ui.inspection import Look, Maps, Written, attention_maps, kinds_of, n_layers, position_table
+from tiny_transformer.ui.handlers import QUIET, language_of, user_errors
+from tiny_transformer.ui.header import Header
+from tiny_transformer.ui.i18n import Language, say
+from tiny_transformer.ui.inspection import Inspection, Maps, Written, attention_maps, kinds_of, n_layers, position_table
 from tiny_transformer.ui.markup import SCRIPT as MAP_SCRIPT
 from tiny_transformer.ui.markup import attention_map, empty, notes, percent, said, section, signed_map, thumbnail
-from tiny_transformer.ui.prompt_box import Ask
-from tiny_transformer.ui.service import Desk
+from tiny_transformer.ui.prompt_box import PromptBox
+from tiny_transformer.ui.service import NO_TEXT, PageService
 
 # A chip opens the list of its alternatives; an alternative asks the server to go on from it. The list then closes,
 # so the keyboard is led back to the chip.
@@ -21,8 +23,8 @@ CHIP_SCRIPT = """
 element.addEventListener('click', (event) => {
   const other = event.target.closest('[data-id]');
   if (other) {
-    trigger('select', {place: Number(other.dataset.place), id: Number(other.dataset.id)});
-    element.querySelector(`[data-chip="${other.dataset.place}"]`).focus();
+    trigger('select', {position: Number(other.dataset.position), id: Number(other.dataset.id)});
+    element.querySelector(`[data-chip="${other.dataset.position}"]`).focus();
     return;
   }
   const chip = event.target.closest('[data-chip]');
@@ -38,37 +40,37 @@ element.addEventListener('click', (event) => {
 """
 
 
-def read_chips(look: Look, language: Language) -> str:
+def read_chips(inspection: Inspection, language: Language) -> str:
     """How the text was cut."""
-    chips = "".join(f'<li class="tt-chip">{html.escape(token)}</li>' for token in look.read)
-    body = f'<ol class="tt-chips">{chips}</ol>{notes(look.notices, language)}'
+    chips = "".join(f'<li class="tt-chip">{html.escape(token)}</li>' for token in inspection.read)
+    body = f'<ol class="tt-chips">{chips}</ol>{notes(inspection.notices, language)}'
     return section(say(language, "inside_read"), body, said(language, "inside_read_info"))
 
 
-def written_chips(look: Look, language: Language) -> str:
+def written_chips(inspection: Inspection, language: Language) -> str:
     """The answer, coloured by doubt; each token with a list of alternatives that stays closed until asked for."""
-    chips = "".join(_chip(place, token, language) for place, token in enumerate(look.written))
-    panels = "".join(_panel(place, token, language) for place, token in enumerate(look.written))
+    chips = "".join(_chip(position, token, language) for position, token in enumerate(inspection.written))
+    panels = "".join(_panel(position, token, language) for position, token in enumerate(inspection.written))
     ends = said(language, "inside_sure"), said(language, "inside_unsure")
     legend = f'<p class="tt-legend" aria-hidden="true">{ends[0]}<i></i>{ends[1]}</p>'
     body = f'{legend}<ol class="tt-chips">{chips}</ol>{panels}'
     return section(say(language, "inside_written"), body, said(language, "inside_written_info"))
 
 
-def _chip(place: int, token: Written, language: Language) -> str:
+def _chip(position: int, token: Written, language: Language) -> str:
     name = html.escape(token.chosen.text)
     words = html.escape(
         say(language, "inside_token", token=token.chosen.text, percent=percent(token.chosen.probability))
     )
     return (
-        f'<li><button type="button" class="tt-chip" data-chip="{place}" aria-expanded="false" title="{words}" '
+        f'<li><button type="button" class="tt-chip" data-chip="{position}" aria-expanded="false" title="{words}" '
         f'aria-label="{words}" style="--doubt:{1 - token.chosen.probability:.3f}">{name}</button></li>'
     )
 
 
-def _panel(place: int, token: Written, language: Language) -> str:
+def _panel(position: int, token: Written, language: Language) -> str:
     rows = "".join(
-        f'<li><button type="button" data-place="{place}" data-id="{choice.id}"'
+        f'<li><button type="button" data-position="{position}" data-id="{choice.id}"'
         f"{' class=tt-chosen' if choice.id == token.chosen.id else ''}>"
         f"<span>{html.escape(choice.text)}</span><i style='width:{100 * choice.probability:.1f}%'></i>"
         f"<b>{percent(choice.probability)}</b></button></li>"
@@ -76,7 +78,7 @@ def _panel(place: int, token: Written, language: Language) -> str:
     )
     title = said(language, "alternatives", token=token.chosen.text)
     return (
-        f'<div class="tt-panel" data-panel="{place}" hidden><h4>{title}</h4>'
+        f'<div class="tt-panel" data-panel="{position}" hidden><h4>{title}</h4>'
         f'<p class="tt-intro">{said(language, "alternatives_info")}</p><ol>{rows}</ol></div>'
     )
 
@@ -112,9 +114,9 @@ def position_picture(model: TextModel, language: Language) -> str:
 class InsideTab:
     """The components and what happens between them. Of a visitor only the last text and its ids are kept."""
 
-    def __init__(self, desk: Desk, top: Top, i18n: gr.I18n) -> None:
-        self._desk = desk
-        ask = Ask(desk, top, "inside", i18n)
+    def __init__(self, service: PageService, header: Header, i18n: gr.I18n) -> None:
+        self._service = service
+        prompt_box = PromptBox(service, header, "inside", i18n)
         self.read = gr.HTML(empty(i18n("inside_empty")), elem_id="tt-read")
         self.written = gr.HTML(elem_id="tt-written", js_on_load=CHIP_SCRIPT)
         with gr.Column(visible=False, elem_id="tt-attention") as self.panel:
@@ -126,9 +128,9 @@ class InsideTab:
             self.map = gr.HTML(elem_id="tt-map", js_on_load=MAP_SCRIPT)
             self.positions = gr.HTML(elem_id="tt-positions")
         self.seen = gr.State(None)
-        self._wire(top, ask)
+        self._wire(header, prompt_box)
 
-    def _wire(self, top: Top, ask: Ask) -> None:
+    def _wire(self, header: Header, prompt_box: PromptBox) -> None:
         shown = [
             self.read,
             self.written,
@@ -140,34 +142,33 @@ class InsideTab:
             self.map,
             self.positions,
         ]
-        ask.answered_by(self._look, [ask.box, top.model, top.backend], shown)
+        prompt_box.answered_by(self._inspect, [prompt_box.box, header.model, header.backend], shown)
         picked = [self.seen, self.kind, self.layer, self.head]
-        self.written.select(told(self._other_way), picked, shown, **ask.work)
-        quiet = {**ask.work, "show_progress": "hidden"}
-        self.kind.input(told(self._other_kind), picked, [self.layer, self.map], **quiet)
-        gr.on([self.layer.input, self.head.input], told(self._map), picked, self.map, **quiet)
-        top.model.change(told(self._clear), None, [self.read, self.written, self.panel, self.seen], **QUIET)
+        self.written.select(user_errors(self._other_way), picked, shown, **prompt_box.work)
+        quiet = {**prompt_box.work, "show_progress": "hidden"}
+        self.kind.input(user_errors(self._other_kind), picked, [self.layer, self.map], **quiet)
+        gr.on([self.layer.input, self.head.input], user_errors(self._map), picked, self.map, **quiet)
+        header.model.change(user_errors(self._clear), None, [self.read, self.written, self.panel, self.seen], **QUIET)
 
-    def _look(self, text: object, name: str, backend: str, request: gr.Request) -> tuple[Any, ...]:
-        return self._shown({"text": self._desk.text(text), "name": name, "backend": backend, "ids": []}, request)
+    def _inspect(self, text: object, name: str, backend: str, request: gr.Request) -> tuple[Any, ...]:
+        return self._shown({"text": self._service.text(text), "name": name, "backend": backend, "ids": []}, request)
 
     def _other_way(
         self, seen: dict[str, Any] | None, kind: str, layer: str, head: str, event: gr.EventData, request: gr.Request
     ) -> tuple[Any, ...]:
-        """Keep the answer up to a place, take another token there, and go on."""
-        if seen is None:
-            raise Refused("refused_empty")
-        place, token = int(event.place), int(event.id)
-        if not 0 <= place < len(seen["ids"]):
-            raise Refused("refused_number", name="place", value=place)
-        return self._shown({**seen, "ids": [*seen["ids"][:place], token]}, request, (kind, layer, head))
+        """Keep the answer up to a position, take another token there, and go on."""
+        seen = _of_text(seen)
+        position = check_whole("position", event.position, 0, len(seen["ids"]) - 1, InputError)
+        vocabulary = self._service.store.bundle(seen["name"]).config.vocab_size
+        token = check_whole("id", event.id, 0, vocabulary - 1, InputError)
+        return self._shown({**seen, "ids": [*seen["ids"][:position], token]}, request, (kind, layer, head))
 
     def _shown(
         self, seen: dict[str, Any], request: gr.Request, picked: tuple[str, str, str] | None = None
     ) -> tuple[Any, ...]:
         language = language_of(request)
-        model = self._desk.shelf.load(seen["name"], seen["backend"]).model
-        found = self._desk.look(model, self._desk.asked(seen["name"], seen["text"]), seen["ids"])
+        model = self._service.store.load(seen["name"], seen["backend"]).model
+        found = self._service.inspect(model, self._service.asked(seen["name"], seen["text"]), seen["ids"])
         seen = {**seen, "ids": found.ids}
         kinds = kinds_of(model)
         kind, layer, head = picked or (kinds[0], str(n_layers(model, kinds[0])), AVERAGE)
@@ -186,22 +187,27 @@ class InsideTab:
     def _other_kind(
         self, seen: dict[str, Any] | None, kind: str, layer: str, head: str, request: gr.Request
     ) -> tuple[gr.Radio, str]:
-        if seen is None:
-            raise Refused("refused_empty")
-        count = n_layers(self._desk.shelf.load(seen["name"], seen["backend"]).model, kind)
+        seen = _of_text(seen)
+        count = n_layers(self._service.store.load(seen["name"], seen["backend"]).model, kind)
         layer = str(min(int(layer), count))
         return gr.Radio(_numbers(count), value=layer), self._map(seen, kind, layer, head, request)
 
     def _map(self, seen: dict[str, Any] | None, kind: str, layer: str, head: str, request: gr.Request) -> str:
-        if seen is None:
-            raise Refused("refused_empty")
-        model = self._desk.shelf.load(seen["name"], seen["backend"]).model
-        maps = attention_maps(model, self._desk.asked(seen["name"], seen["text"]), seen["ids"], kind)
+        seen = _of_text(seen)
+        model = self._service.store.load(seen["name"], seen["backend"]).model
+        maps = attention_maps(model, self._service.asked(seen["name"], seen["text"]), seen["ids"], kind)
         return attention_pictures(maps, kind, int(layer), head, language_of(request))
 
     def _clear(self, request: gr.Request) -> tuple[str, str, gr.Column, None]:
         """Of another model nothing has been seen yet."""
         return empty(say(language_of(request), "inside_empty")), "", gr.Column(visible=False), None
+
+
+def _of_text(seen: dict[str, Any] | None) -> dict[str, Any]:
+    """What was seen of a text; nothing can be chosen before there is one."""
+    if seen is None:
+        raise InputError(NO_TEXT)
+    return seen
 
 
 def _numbers(count: int) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tiny_transformer.backends.base import Batch
-from tiny_transformer.generation.prompt import Prompt, prompt_for
+from tiny_transformer.generation.prompt import Prompt
 from tiny_transformer.generation.sampling import likeliest
 from tiny_transformer.text_model import TextModel
 from tiny_transformer.tokenizer import Message, Tokenizer
@@ -31,14 +31,14 @@ class Choice:
 
 @dataclass(frozen=True)
 class Written:
-    """One token of the answer, and the likeliest tokens at its place (it may be among them)."""
+    """One token of the answer, and the likeliest tokens at its position (it may be among them)."""
 
     chosen: Choice
     alternatives: tuple[Choice, ...]
 
 
 @dataclass(frozen=True)
-class Look:
+class Inspection:
     """What the model read and wrote."""
 
     read: tuple[str, ...]  # the source, or the dialogue of a decoder-only model
@@ -61,7 +61,7 @@ class Maps:
     cut: bool  # whether more tokens were read than are shown
 
 
-def look(model: TextModel, content: str | Sequence[Message], start: Sequence[int] = ()) -> Look:
+def inspect_answer(model: TextModel, content: str | Sequence[Message], start: Sequence[int] = ()) -> Inspection:
     """Write greedily on from `start`; then one pass over the whole gives every token's probability."""
     prompt = _prompt(model, content)
     ids = list(start)
@@ -70,7 +70,7 @@ def look(model: TextModel, content: str | Sequence[Message], start: Sequence[int
     probabilities = _probabilities(model, prompt, ids)  # T V
     written = tuple(_written(model.tokenizer, i, row) for i, row in zip(ids, probabilities, strict=True))
     read = prompt.prefix if prompt.source is None else prompt.source
-    return Look(visible_tokens(model.tokenizer, read), written, prompt.notices)
+    return Inspection(visible_tokens(model.tokenizer, read), written, prompt.notices)
 
 
 def attention_maps(model: TextModel, content: str | Sequence[Message], ids: Sequence[int], kind: str) -> Maps:
@@ -135,7 +135,7 @@ def _visible(token: bytes) -> str:
 
 
 def _prompt(model: TextModel, content: str | Sequence[Message]) -> Prompt:
-    return prompt_for(model.bundle, content, max_new_tokens=MAX_WRITTEN)
+    return model.prompt(content, max_new_tokens=MAX_WRITTEN)
 
 
 def _continued(model: TextModel, content: str | Sequence[Message], start: Sequence[int]) -> list[int]:
@@ -148,7 +148,7 @@ def _continued(model: TextModel, content: str | Sequence[Message], start: Sequen
 
 
 def _probabilities(model: TextModel, prompt: Prompt, ids: Sequence[int]) -> np.ndarray:
-    """The model's own distribution at the place of every id, T V."""
+    """The model's own distribution at the position of every id, T V."""
     target = [*prompt.prefix, *ids][:-1]
     source = None if prompt.source is None else Batch.of([prompt.source])
     logits = model.backend.logits(Batch.of([target]), source)[0, len(prompt.prefix) - 1 :].astype(np.float64)  # T V

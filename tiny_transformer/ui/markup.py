@@ -53,12 +53,12 @@ def line_chart(points: Sequence[tuple[float, float]], title: str) -> str:
     x_low, x_high, y_low, y_high = min(xs), max(xs), min(ys), max(ys)
     x_span, y_span = (x_high - x_low) or 1.0, (y_high - y_low) or 1.0
 
-    def place(x: float, y: float) -> str:
+    def point(x: float, y: float) -> str:
         across = _LEFT + (x - x_low) / x_span * (WIDTH - _LEFT - 8)
         down = _TOP + (y_high - y) / y_span * (HEIGHT - _TOP - _BOTTOM)
         return f"{across:.1f},{down:.1f}"
 
-    line = " ".join(place(x, y) for x, y in points)
+    line = " ".join(point(x, y) for x, y in points)
     base = HEIGHT - _BOTTOM
     labels = (
         f'<text x="{_LEFT - 6}" y="{_TOP + 8}" text-anchor="end">{y_high:.2f}</text>'

@@ -19,7 +19,7 @@ from tiny_transformer.ui.streaming import Answer, stream_answer
 
 
 @dataclass(frozen=True)
-class Entry:
+class ModelEntry:
     """One model folder: open, or with the sentence that says why it is not."""
 
     name: str
@@ -28,11 +28,9 @@ class Entry:
     problem: str | None = None
 
     @property
-    def task(self) -> str:
-        """What the model is for; a folder that does not open is guessed by its name."""
-        if self.bundle is None:
-            return "translate" if "translate" in self.name else "chat"
-        return self.bundle.generation.task
+    def task(self) -> str | None:
+        """What the model is for; nobody knows that of a folder that does not open."""
+        return None if self.bundle is None else self.bundle.generation.task
 
 
 @dataclass(frozen=True)
@@ -44,13 +42,13 @@ class Loaded:
     memory: int | None  # bytes the process grew by; None where the system does not say
 
 
-class Shelf:
+class ModelStore:
     """All entries by name. Threads may share it; each model is loaded once on each backend."""
 
     def __init__(
         self, folders: Sequence[str], backend: str = "auto", threads: int | None = 1, device: str | None = None
     ) -> None:
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, ModelEntry] = {}
         for folder in folders:
             name = _free_name(_shown(folder), self.entries)
             self.entries[name] = _opened(name, folder)
@@ -66,14 +64,16 @@ class Shelf:
         return next((name for name, entry in self.entries.items() if entry.bundle), next(iter(self.entries)))
 
     def first(self, task: str) -> str:
-        """The first model for a task that opens."""
+        """The first model for a task; without one, a folder that does not open may have been meant for it."""
         for name, entry in self.entries.items():
-            if entry.task == task and entry.bundle is not None:
+            if entry.task == task:
                 return name
-        problems = [entry.problem for entry in self.entries.values() if entry.task == task and entry.problem]
-        raise InputError(problems[0] if problems else f"This page has no model for {task}; start it with one.")
+        for entry in self.entries.values():
+            if entry.problem is not None:
+                raise InputError(entry.problem)
+        raise InputError("This page has no model for {task}; start it with one.", task=task)
 
-    def entry(self, name: object) -> Entry:
+    def entry(self, name: object) -> ModelEntry:
         """The model of a name."""
         if not isinstance(name, str) or name not in self.entries:
             raise InputError(
@@ -85,7 +85,8 @@ class Shelf:
         """An open folder; a missing or damaged one says why."""
         entry = self.entry(name)
         if entry.bundle is None:
-            raise InputError(entry.problem or f"{entry.folder} could not be opened.")
+            assert entry.problem is not None, "a folder is open or says why it is not"
+            raise InputError(entry.problem)
         return entry.bundle
 
     def backends(self, name: str) -> dict[str, str | None]:
@@ -94,13 +95,13 @@ class Shelf:
         return available(entry.bundle) if entry.bundle else dict.fromkeys(available(), entry.problem)
 
     def chosen(self, name: str, backend: str = "auto") -> str:
-        """The backend that a wish comes down to; "auto" is the page's own choice."""
-        wish = self.backend if backend == "auto" else backend
-        if not isinstance(wish, str):
+        """The backend that a name means here; "auto" is the page's own choice."""
+        wanted = self.backend if backend == "auto" else backend
+        if not isinstance(wanted, str):
             raise BackendError(
-                "The backend must be a name, not {value!r}; choose auto or one that is available.", value=wish
+                "The backend must be a name, not {value!r}; choose auto or one that is available.", value=wanted
             )
-        return choose(self.bundle(name), wish, self._device).name
+        return choose(self.bundle(name), wanted, self._device).name
 
     def load(self, name: str, backend: str = "auto") -> Loaded:
         """The model on a backend, loaded now if it was not yet."""
@@ -130,11 +131,11 @@ def _shown(folder: str) -> str:
     return path.name if path.exists() else path.name.split("@")[0]
 
 
-def _opened(name: str, folder: str) -> Entry:
+def _opened(name: str, folder: str) -> ModelEntry:
     try:
-        return Entry(name, folder, Bundle.open(resolve(folder, whole=True)))  # the card and the curve too
+        return ModelEntry(name, folder, Bundle.open(resolve(folder, all_files=True)))  # the card and the curve too
     except TinyTransformerError as error:
-        return Entry(name, folder, None, str(error))
+        return ModelEntry(name, folder, None, error.message)
 
 
 def _load(bundle: Bundle, backend: str, threads: int | None, device: str | None) -> Loaded:
@@ -162,7 +163,7 @@ def resident_bytes() -> int | None:
         return None
 
 
-def _free_name(wanted: str, taken: dict[str, Entry]) -> str:
+def _free_name(wanted: str, taken: dict[str, ModelEntry]) -> str:
     """The folder's name, with a number where two folders share it."""
     name, number = wanted or "model", 2
     while name in taken:
@@ -174,10 +175,10 @@ SECONDS_TO_OPEN = 10  # a new process opens its model before it answers
 ON_GPU = "eager"  # the one backend that runs on CUDA
 
 
-def open_shelf(settings: Settings) -> Shelf:
+def open_store(settings: Settings) -> ModelStore:
     """The page's models, as the machine that serves it can run them."""
-    shelf = LendingShelf if on_zero_gpu() else Shelf
-    return shelf(settings.models, settings.backend, settings.threads)
+    store = ZeroGpuModelStore if on_zero_gpu() else ModelStore
+    return store(settings.models, settings.backend, settings.threads)
 
 
 def on_zero_gpu() -> bool:
@@ -185,16 +186,16 @@ def on_zero_gpu() -> bool:
     return os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true")
 
 
-class LendingShelf(Shelf):
-    """Models whose eager backend answers on a GPU lent for that answer; all else runs on this process's CPU."""
+class ZeroGpuModelStore(ModelStore):
+    """Models whose eager backend answers on a GPU attached for one answer; the rest runs on this process's CPU."""
 
     def __init__(self, folders: Sequence[str], backend: str = "auto", threads: int | None = 1) -> None:
         import spaces  # ahead of torch: from here on this process must not touch the driver
 
         super().__init__(folders, ON_GPU if backend == "auto" else backend, threads, device="cpu")
-        there = Shelf(folders, ON_GPU, threads, device="cuda")  # opens nothing before a GPU is there
+        there = ModelStore(folders, ON_GPU, threads, device="cuda")  # opens nothing before a GPU is there
 
-        def lent(
+        def on_gpu(
             name: str, content: str | Sequence[Message], options: dict[str, Any], seconds: float
         ) -> Generator[Answer | TinyTransformerError]:
             try:
@@ -205,18 +206,18 @@ class LendingShelf(Shelf):
         def duration(name: str, content: object, options: dict[str, Any], seconds: float) -> int:
             return SECONDS_TO_OPEN + int(seconds)
 
-        self._lent = spaces.GPU(duration=duration)(lent)
+        self._on_gpu = spaces.GPU(duration=duration)(on_gpu)
 
     def answers(
         self, name: str, backend: str, content: str | Sequence[Message], options: dict[str, Any], seconds: float
     ) -> Generator[Answer]:
-        """On the GPU if the visitor's wish comes down to eager."""
+        """On the GPU if the backend that was asked for is eager."""
         if self.chosen(name, backend) != ON_GPU:
             return super().answers(name, backend, content, options, seconds)
-        return self._borrowed(name, content, options, seconds)
+        return self._answers_on_gpu(name, content, options, seconds)
 
-    def _borrowed(self, *asked: Any) -> Generator[Answer]:
-        with closing(self._lent(*asked)) as states:
+    def _answers_on_gpu(self, *asked: Any) -> Generator[Answer]:
+        with closing(self._on_gpu(*asked)) as states:
             for state in states:
                 if isinstance(state, TinyTransformerError):
                     raise state

@@ -8,11 +8,11 @@ from tiny_transformer.ui.about_tab import build_about_tab
 from tiny_transformer.ui.api import add_endpoints
 from tiny_transformer.ui.chat_tab import ChatTab
 from tiny_transformer.ui.compare_tab import CompareTab
-from tiny_transformer.ui.header import build_top
+from tiny_transformer.ui.header import build_header
 from tiny_transformer.ui.i18n import dictionary
 from tiny_transformer.ui.inside_tab import InsideTab
 from tiny_transformer.ui.page_settings import Limits
-from tiny_transformer.ui.service import Desk
+from tiny_transformer.ui.service import PageService
 
 
 class Page(gr.Blocks):
@@ -38,18 +38,18 @@ def translations() -> gr.I18n:
     return gr.I18n(en=dictionary("en"), **dict.fromkeys(("zh", "zh-CN", "zh-TW"), chinese))
 
 
-def build_page(desk: Desk, i18n: gr.I18n) -> Page:
+def build_page(service: PageService, i18n: gr.I18n) -> Page:
     """The page, not yet served."""
-    with Page(desk.limits, title="Tiny Transformer", analytics_enabled=False, fill_width=True) as page:
-        top = build_top(desk, page, i18n)
+    with Page(service.limits, title="Tiny Transformer", analytics_enabled=False, fill_width=True) as page:
+        header = build_header(service, page, i18n)
         with gr.Tabs(elem_id="tt-tabs"):
             with gr.Tab(i18n("tab_chat"), id="chat"):
-                ChatTab(desk, top, page, i18n)
+                ChatTab(service, header, page, i18n)
             with gr.Tab(i18n("tab_compare"), id="compare"):
-                CompareTab(desk, top, i18n)
+                CompareTab(service, header, i18n)
             with gr.Tab(i18n("tab_inside"), id="inside"):
-                InsideTab(desk, top, i18n)
+                InsideTab(service, header, i18n)
             with gr.Tab(i18n("tab_about"), id="about") as about:
-                build_about_tab(desk, top, about, i18n)
-        add_endpoints(desk)
+                build_about_tab(service, header, about, i18n)
+        add_endpoints(service)
     return page

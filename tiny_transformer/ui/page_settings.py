@@ -1,4 +1,4 @@
-"""What `python app.py` can be told, on the command line or by environment variables."""
+"""The settings of `python app.py`: on the command line or by environment variables."""
 
 import argparse
 import math

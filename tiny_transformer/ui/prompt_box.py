@@ -7,9 +7,10 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from tiny_transformer.ui.handlers import DOOR, QUIET, in_turn, told
-from tiny_transformer.ui.header import Top
-from tiny_transformer.ui.service import Desk
+from tiny_transformer.ui.handlers import QUIET, UNQUEUED, in_turn, user_errors
+from tiny_transformer.ui.header import Header
+from tiny_transformer.ui.models import ModelEntry
+from tiny_transformer.ui.service import PageService
 
 EXAMPLES = {
     "chat": ("Hello! How are you today?", "Tell me a joke.", "Tell me a story."),
@@ -18,22 +19,27 @@ EXAMPLES = {
 }
 
 
-def swap_script(tasks: Mapping[str, str]) -> str:
+def examples(entry: ModelEntry) -> tuple[str, ...]:
+    """Texts to begin with, by what the model is for; none for a folder that does not open."""
+    return EXAMPLES[entry.task] if entry.task else ()
+
+
+def swap_script(entries: Mapping[str, ModelEntry]) -> str:
     """For the browser, when another model is chosen: its first example, unless the text is the visitor's own."""
-    first = {name: EXAMPLES[task][0] for name, task in tasks.items()}
+    first = {name: next(iter(examples(entry)), "") for name, entry in entries.items()}
     every = [text for texts in EXAMPLES.values() for text in texts]
     return f"(text, model) => [text.trim() && !{json.dumps(every)}.includes(text) ? text : {json.dumps(first)}[model]]"
 
 
-class Ask:
+class PromptBox:
     """The components at the top of such a tab; `name` begins the keys of its sentences."""
 
-    def __init__(self, desk: Desk, top: Top, name: str, i18n: gr.I18n) -> None:
-        self._desk = desk
+    def __init__(self, service: PageService, header: Header, name: str, i18n: gr.I18n) -> None:
+        self._service = service
         gr.HTML(i18n(f"{name}_intro"), elem_classes="tt-intro")
         with gr.Row(elem_classes="tt-ask"):
             self.box = gr.Textbox(
-                value=EXAMPLES[desk.shelf.entries[desk.shelf.default].task][0],
+                value=next(iter(examples(service.store.entry(service.store.default))), ""),
                 label=i18n(f"{name}_text"),
                 show_label=False,
                 container=False,
@@ -46,21 +52,21 @@ class Ask:
             self.run = gr.Button(i18n(f"{name}_run"), variant="primary", elem_id=f"tt-{name}-run", scale=0)
         self.status = gr.HTML(elem_id=f"tt-{name}-status", elem_classes="tt-status", min_height=20)
         # In the browser, at once: what a visitor writes meanwhile must not be overwritten.
-        swap = swap_script({name: entry.task for name, entry in desk.shelf.entries.items()})
-        top.model.change(None, [self.box, top.model], self.box, js=swap, **QUIET)
+        swap = swap_script(service.store.entries)
+        header.model.change(None, [self.box, header.model], self.box, js=swap, **QUIET)
 
     def answered_by(
         self, handler: Callable[..., Any], inputs: Sequence[Component], outputs: Sequence[Component]
     ) -> Any:
         """Refuse what cannot be answered at once; whatever may enter gets its answer in turn."""
-        entered = gr.on([self.run.click, self.box.submit], told(self._enter), self.box, None, **DOOR)
-        return entered.success(told(handler), list(inputs), list(outputs), **self.work)
+        entered = gr.on([self.run.click, self.box.submit], user_errors(self._enter), self.box, None, **UNQUEUED)
+        return entered.success(user_errors(handler), list(inputs), list(outputs), **self.work)
 
     @property
     def work(self) -> dict[str, Any]:
         """How the tab's work waits."""
-        return in_turn(self._desk.limits.running, self.status)
+        return in_turn(self._service.limits.running, self.status)
 
     def _enter(self, text: object, request: gr.Request) -> None:
-        self._desk.text(text)
-        self._desk.check_queue()
+        self._service.text(text)
+        self._service.check_queue()

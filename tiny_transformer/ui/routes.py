@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,17 +15,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tiny_transformer import __version__
 from tiny_transformer.bundle import TORCHSCRIPT
+from tiny_transformer.errors import Message as Sentence
 from tiny_transformer.ui.about_tab import FILES, downloads
 from tiny_transformer.ui.archive import write_archive
-from tiny_transformer.ui.i18n import page_language, say, translated
-from tiny_transformer.ui.service import Desk
+from tiny_transformer.ui.i18n import page_language, translated
+from tiny_transformer.ui.service import QUEUE_FULL, PageService
 
 MAX_BODY = 4 * 1024 * 1024  # bytes of one request: room for a long dialogue, none for a flood
 # How Gradio marks a file in a request. It would fetch one from any address, keep it and serve it.
 _FILE = "gradio.FileData"
 
 
-class Door:
+class RequestLimits:
     """Refuses what the page never sends."""
 
     def __init__(self, app: ASGIApp, limit: int = MAX_BODY) -> None:
@@ -37,11 +39,13 @@ class Door:
             await self._app(scope, receive, send)
             return
         body = await _body(receive, self._limit)
-        refusal = (413, "refused_size") if body is None else (400, "refused_file") if names_file(body) else None
-        if refusal is not None:
-            accepted = dict(scope["headers"]).get(b"accept-language", b"").decode("latin-1")
-            words = say(page_language(accepted), refusal[1], limit=self._limit // 2**20)
-            await JSONResponse({"detail": words}, status_code=refusal[0])(scope, receive, send)
+        if body is None:
+            sentence = Sentence("The request is larger than {limit} MB; send less.", limit=self._limit // 2**20)
+            await refusal(Request(scope), 413, sentence)(scope, receive, send)
+            return
+        if names_file(body):
+            sentence = Sentence("This page takes no files; send text.")
+            await refusal(Request(scope), 400, sentence)(scope, receive, send)
             return
         waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -55,13 +59,13 @@ def names_file(body: bytes) -> bool:
     """Whether some object of a JSON body says that it is a file, in whatever spelling JSON allows."""
     found = False
 
-    def look(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def check(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         nonlocal found
         found = found or ("_type", _FILE) in pairs
         return dict(pairs)
 
     try:
-        json.loads(body, object_pairs_hook=look)
+        json.loads(body, object_pairs_hook=check)
     except (ValueError, RecursionError):
         return False  # Gradio reads it no better, and says so
     return found
@@ -84,39 +88,47 @@ async def _body(receive: Receive, limit: int) -> bytes | None:
 logger = logging.getLogger(__name__)
 
 
-def routes(desk: Desk, workspace: Path) -> list[Route]:
+def routes(service: PageService, workspace: Path) -> list[Route]:
     """For the server, ahead of Gradio's own; files made on request are kept in the workspace."""
     return [
-        Route("/health", partial(health, desk)),
-        Route(FILES + "/{name}/{file}", partial(file, desk, workspace)),
+        Route("/health", partial(health, service)),
+        Route(FILES + "/{name}/{file}", partial(file, service, workspace)),
     ]
 
 
-def failures(desk: Desk) -> dict[int | type[Exception], Any]:
+def failures(service: PageService) -> dict[int | type[Exception], Any]:
     """What a program reads where Gradio would speak of itself: the queue is full, or a request makes no sense."""
     stumbles = (LookupError, TypeError, ValueError, FnIndexInferError)
-    return {503: partial(busy, desk), **dict.fromkeys(stumbles, senseless)}
+    return {503: partial(busy, service), **dict.fromkeys(stumbles, senseless)}
 
 
-def busy(desk: Desk, request: Request, error: Exception) -> Response:
+def busy(service: PageService, request: Request, error: Exception) -> Response:
     """The queue is full; in the words the page uses."""
-    words = say(page_language(request.headers.get("accept-language")), "refused_queue", n=desk.waiting())
-    return JSONResponse({"detail": words}, status_code=503, headers={"Retry-After": "5"})
+    return refusal(request, 503, Sentence(QUEUE_FULL, n=service.waiting()), {"Retry-After": "5"})
 
 
 def senseless(request: Request, error: Exception) -> Response:
     """Gradio stumbled over a request: an endpoint, an argument or a function that is not there."""
     logger.warning("%s %s: %r", request.method, request.url.path[:80], error)
-    words = say(page_language(request.headers.get("accept-language")), "refused_request")
-    return JSONResponse({"detail": words}, status_code=400)
+    return refusal(
+        request, 400, Sentence("This request makes no sense here; GET /gradio_api/info says what can be asked.")
+    )
 
 
-def health(desk: Desk, request: Request) -> Response:
+def refusal(
+    request: Request, status: int, sentence: Sentence, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    """A sentence in the language that the request asks for, under the key that Gradio's own refusals have."""
+    words = translated(sentence, page_language(request.headers.get("accept-language")))
+    return JSONResponse({"detail": words}, status_code=status, headers=headers)
+
+
+def health(service: PageService, request: Request) -> Response:
     """200 while at least one model can answer; 503 with the reasons otherwise."""
     language = page_language(request.headers.get("accept-language"))
     models: dict[str, Any] = {}
-    for name, entry in desk.shelf.entries.items():
-        loaded = desk.shelf.loaded(name)
+    for name, entry in service.store.entries.items():
+        loaded = service.store.loaded(name)
         models[name] = {
             "task": entry.task,
             "usable": entry.bundle is not None,
@@ -126,13 +138,18 @@ def health(desk: Desk, request: Request) -> Response:
             "verified": all(found.model.verified for found in loaded.values()) if loaded else None,
         }
     well = any(model["usable"] for model in models.values())
-    body = {"status": "ok" if well else "no model", "version": __version__, "waiting": desk.waiting(), "models": models}
+    body = {
+        "status": "ok" if well else "no model",
+        "version": __version__,
+        "waiting": service.waiting(),
+        "models": models,
+    }
     return JSONResponse(body, status_code=200 if well else 503)
 
 
-def file(desk: Desk, workspace: Path, request: Request) -> Response:
+def file(service: PageService, workspace: Path, request: Request) -> Response:
     """One of the files that the page lists, and no other."""
-    entry = desk.shelf.entries.get(request.path_params["name"])
+    entry = service.store.entries.get(request.path_params["name"])
     wanted = request.path_params["file"]
     if entry is None or entry.bundle is None or wanted not in downloads(entry.bundle):
         return PlainTextResponse("There is no such file; the page lists those there are.", status_code=404)

@@ -17,7 +17,7 @@ from tiny_transformer.ui.page_settings import Settings, parse_settings
 if TYPE_CHECKING:
     import gradio as gr
 
-    from tiny_transformer.ui.models import Shelf
+    from tiny_transformer.ui.models import ModelStore
 
 # Read by gradio when it is imported. Nothing about the page or its visitors leaves the machine, and its
 # statistics, kept in memory, would otherwise be those of ten thousand requests.
@@ -44,33 +44,33 @@ def serve(settings: Settings) -> "gr.Blocks":
     """Start the server in the background and return the page, whose `local_url` says where it is."""
     for name, value in _GRADIO.items():
         os.environ.setdefault(name, value)
-    from tiny_transformer.ui.models import open_shelf
+    from tiny_transformer.ui.models import open_store
 
-    shelf = open_shelf(settings)
-    page = start(shelf, settings)
+    store = open_store(settings)
+    page = start(store, settings)
     # A moment later: the page itself comes first, and nobody types that fast.
-    warm_up = threading.Timer(0.5, _warm, [shelf])
+    warm_up = threading.Timer(0.5, _warm, [store])
     warm_up.daemon = True
     warm_up.start()
     return page
 
 
-def start(shelf: "Shelf", settings: Settings) -> "gr.Blocks":
+def start(store: "ModelStore", settings: Settings) -> "gr.Blocks":
     """Put a page around some models and serve it."""
     from starlette.middleware import Middleware
 
     from tiny_transformer.ui.browser import START
     from tiny_transformer.ui.page import build_page, translations
-    from tiny_transformer.ui.routes import Door, failures, routes
-    from tiny_transformer.ui.service import Desk
+    from tiny_transformer.ui.routes import RequestLimits, failures, routes
+    from tiny_transformer.ui.service import PageService
     from tiny_transformer.ui.theme import stylesheet, theme
 
     # The page's own check comes first and is friendlier; Gradio's bound also holds those who go around the page.
-    desk = Desk(shelf, settings.limits, waiting=lambda: len(page._queue))
+    service = PageService(store, settings.limits, waiting=lambda: len(page._queue))
     i18n = translations()
     workspace = tempfile.TemporaryDirectory(prefix="tiny-transformer-")
-    weakref.finalize(desk, workspace.cleanup)
-    page = build_page(desk, i18n)
+    weakref.finalize(service, workspace.cleanup)
+    page = build_page(service, i18n)
     try:
         page.launch(
             server_name=settings.host,
@@ -88,9 +88,9 @@ def start(shelf: "Shelf", settings: Settings) -> "gr.Blocks":
             mcp_server=has_mcp(),
             max_file_size=1,  # bytes: the page takes no files
             app_kwargs={
-                "routes": routes(desk, Path(workspace.name)),
-                "middleware": [Middleware(Door)],
-                "exception_handlers": failures(desk),
+                "routes": routes(service, Path(workspace.name)),
+                "middleware": [Middleware(RequestLimits)],
+                "exception_handlers": failures(service),
             },
         )
     except OSError as error:
@@ -108,9 +108,9 @@ def has_mcp() -> bool:
         return False
 
 
-def _warm(shelf: "Shelf") -> None:
+def _warm(store: "ModelStore") -> None:
     """Load the model a visitor meets first, so that the first answer does not wait for it."""
     try:
-        shelf.load(shelf.default)
+        store.load(store.default)
     except TinyTransformerError as error:
         logger.warning("%s", error)

@@ -1,4 +1,4 @@
-"""What a visitor asks for, checked at the door: texts, dialogues and decoding options within the limits."""
+"""What a visitor asks for, checked before any model runs: texts, dialogues and decoding options within the limits."""
 
 import math
 import sys
@@ -6,29 +6,37 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tiny_transformer.checks import shown
+from tiny_transformer.errors import InputError
 from tiny_transformer.text_model import TextModel
 from tiny_transformer.tokenizer import Message, message_parts
-from tiny_transformer.ui.comparison import Race, race
-from tiny_transformer.ui.i18n import Refused
-from tiny_transformer.ui.inspection import Look, look
-from tiny_transformer.ui.models import Shelf
+from tiny_transformer.ui.comparison import Comparison, compare
+from tiny_transformer.ui.inspection import Inspection, inspect_answer
+from tiny_transformer.ui.models import ModelStore
 from tiny_transformer.ui.page_settings import Limits
 from tiny_transformer.ui.streaming import Answer, Guard, Halted
 
 MAX_BEAMS = 8
+NO_TEXT = "There is no text yet; write something."
+QUEUE_FULL = "{n} requests are waiting already; please try again in a moment."
+_NO_NUMBER = "{name} must be a number, not {value}."
 MAX_TURNS = 200  # a dialogue's oldest turns are dropped by the model's context long before
 
 
 def check_text(text: object, limits: Limits) -> str:
     """A text that is there, is text, and is not too long."""
     if not isinstance(text, str):
-        raise Refused("refused_type", kind=type(text).__name__)
+        raise InputError("Expected text, not {kind}; pass a string.", kind=type(text).__name__)
     if not text.strip():
-        raise Refused("refused_empty")
+        raise InputError(NO_TEXT)
     if len(text) > limits.characters:
-        raise Refused("refused_long", length=f"{len(text):,}", limit=f"{limits.characters:,}")
+        raise InputError(
+            "The text has {n:,} characters; at most {limit:,} fit. Please shorten it.",
+            n=len(text),
+            limit=limits.characters,
+        )
     if text != text.encode("utf-8", errors="replace").decode("utf-8"):
-        raise Refused("refused_surrogate")
+        raise InputError("The text holds half of a character (a lone surrogate); remove it.")
     return text
 
 
@@ -37,7 +45,9 @@ def check_history(history: object, limits: Limits) -> list[Message]:
     if history is None:
         return []
     if not isinstance(history, Sequence) or isinstance(history, str) or len(history) > MAX_TURNS:
-        raise Refused("refused_history", limit=MAX_TURNS)
+        raise InputError(
+            "The history must be a list of at most {limit} messages with role and content.", limit=MAX_TURNS
+        )
     turns: list[Message] = []
     for message in history:
         role, content = message_parts(message)
@@ -65,9 +75,9 @@ class Decoding:
         whole = {name: _whole(name, values.get(name)) for name in names}
         beams = 1 if whole["num_beams"] is None else whole["num_beams"]
         if beams > MAX_BEAMS:
-            raise Refused("refused_beams", limit=MAX_BEAMS)
+            raise InputError("This page searches with at most {limit} beams.", limit=MAX_BEAMS)
         if (whole["max_new_tokens"] or 0) > limits.new_tokens:
-            raise Refused("refused_tokens", limit=limits.new_tokens)
+            raise InputError("This page writes at most {limit} tokens per answer.", limit=limits.new_tokens)
         numbers = {name: _number(name, values.get(name)) for name in ("temperature", "top_p", "repetition_penalty")}
         return cls(
             max_new_tokens=whole["max_new_tokens"],
@@ -99,9 +109,9 @@ def _number(name: str, value: object) -> float | None:
     if value is None or value == "":
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.float_info.max:
-        raise Refused("refused_number", name=name, value=repr(value)[:40])
+        raise InputError(_NO_NUMBER, name=name, value=shown(value))
     if math.isnan(value):
-        raise Refused("refused_number", name=name, value="NaN")
+        raise InputError(_NO_NUMBER, name=name, value="NaN")
     return float(value)
 
 
@@ -110,15 +120,15 @@ def _whole(name: str, value: object) -> int | None:
         return value  # not by way of a float, which has no room for every seed
     number = _number(name, value)
     if number is not None and number != int(number):
-        raise Refused("refused_number", name=name, value=repr(value)[:40])
+        raise InputError(_NO_NUMBER, name=name, value=shown(value))
     return None if number is None else int(number)
 
 
 @dataclass(frozen=True)
-class Desk:
+class PageService:
     """The models and the limits; it keeps nothing of any visitor."""
 
-    shelf: Shelf
+    store: ModelStore
     limits: Limits
     waiting: Callable[[], int] = lambda: 0  # how many requests are in the queue
 
@@ -126,7 +136,7 @@ class Desk:
         """Refuse a request that would wait behind too many others."""
         n_waiting = self.waiting()
         if n_waiting >= self.limits.queue:
-            raise Refused("refused_queue", n=n_waiting)
+            raise InputError(QUEUE_FULL, n=n_waiting)
 
     def answers(
         self, name: str, backend: str, turns: object, controls: Mapping[str, Any] | None = None
@@ -134,33 +144,35 @@ class Desk:
         """States of the answer to a dialogue whose last turn is the visitor's."""
         content = self.content(name, turns)
         decoding = Decoding.checked(controls or {}, self.limits)
-        options = decoding.options(self.shelf.bundle(name).generation.max_new_tokens, self.limits)
-        return self.shelf.answers(name, backend, content, options, self.limits.seconds)
+        options = decoding.options(self.store.bundle(name).generation.max_new_tokens, self.limits)
+        return self.store.answers(name, backend, content, options, self.limits.seconds)
 
-    def race(self, name: str, text: object) -> Generator[Race]:
+    def compare(self, name: str, text: object) -> Generator[Comparison]:
         """States of one text on every backend, each answering greedily."""
         checked = check_text(text, self.limits)
-        special = self.shelf.bundle(name).generation
+        special = self.store.bundle(name).generation
         options = Decoding().options(special.max_new_tokens, self.limits)
-        return race(self.shelf, name, self.asked(name, checked), options, self.limits.seconds)
+        return compare(self.store, name, self.asked(name, checked), options, self.limits.seconds)
 
-    def look(self, model: TextModel, content: str | Sequence[Message], start: Sequence[int] = ()) -> Look:
+    def inspect(self, model: TextModel, content: str | Sequence[Message], start: Sequence[int] = ()) -> Inspection:
         """A text token by token, within the time that one request may take."""
         try:
-            return look(TextModel(model.bundle, Guard(model.backend, self.limits.seconds)), content, start)
+            return inspect_answer(TextModel(model.bundle, Guard(model.backend, self.limits.seconds)), content, start)
         except Halted:
-            raise Refused("refused_time", seconds=f"{self.limits.seconds:g}") from None
+            raise InputError(
+                "This took longer than {seconds:g} s, the time limit; try a shorter text.", seconds=self.limits.seconds
+            ) from None
 
     def asked(self, name: str, text: str) -> str | list[Message]:
         """A single text as the model takes it: a chat model reads a dialogue of one turn."""
-        return dialogue([], text) if self.shelf.bundle(name).generation.task == "chat" else text
+        return dialogue([], text) if self.store.bundle(name).generation.task == "chat" else text
 
     def content(self, name: str, turns: object) -> str | list[Message]:
         """What the model reads of a dialogue: all of it for a chat model, else the last text alone."""
-        bundle = self.shelf.bundle(name)
+        bundle = self.store.bundle(name)
         history = check_history(turns, self.limits)
         if not history or history[-1]["role"] != "user":
-            raise Refused("refused_empty")
+            raise InputError(NO_TEXT)
         text = check_text(history[-1]["content"], self.limits)
         return history if bundle.generation.task == "chat" else text
 

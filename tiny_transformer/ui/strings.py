@@ -241,42 +241,8 @@ STRINGS: dict[str, tuple[str, str]] = {
     "about_embed": ("ONNX, without PyTorch", "ONNX，无需 PyTorch"),
     "about_card": ("Model card", "模型卡"),
     "about_no_card": ("This folder has no model card.", "这个文件夹没有模型卡。"),
-    # Refusals
+    # Errors; the sentences themselves are the library's, their Chinese is in chinese.py
     "refused": ("Please check", "请检查"),
-    "refused_empty": ("There is no text yet; write something.", "还没有文字，请先写点什么。"),
-    "refused_type": ("Expected text, not {kind}; send a string.", "需要文本，而不是 {kind}；请发送字符串。"),
-    "refused_long": (
-        "The text has {length} characters; at most {limit} fit. Please shorten it.",
-        "文本有 {length} 个字符，最多 {limit} 个。请缩短。",
-    ),
-    "refused_surrogate": (
-        "The text holds half of a character (a lone surrogate); remove it.",
-        "文本含有半个字符（孤立的代理项）；请删除。",
-    ),
-    "refused_history": (
-        "The history must be a list of at most {limit} messages with role and content.",
-        "历史必须是最多 {limit} 条、带有 role 和 content 的消息列表。",
-    ),
-    "refused_number": ("{name} must be a number, not {value}.", "{name} 必须是数字，而不是 {value}。"),
-    "refused_beams": ("This page searches with at most {limit} beams.", "本页束宽最多 {limit}。"),
-    "refused_tokens": ("This page writes at most {limit} tokens an answer.", "本页每个回答最多 {limit} 个词元。"),
-    "refused_queue": (
-        "{n} requests are waiting already; please try again in a moment.",
-        "已有 {n} 个请求在等待，请稍后再试。",
-    ),
-    "refused_time": (
-        "This took longer than {seconds} s, the time limit; try a shorter text.",
-        "用时超过了 {seconds} 秒的上限；请换短一些的文本。",
-    ),
-    "refused_size": (
-        "The request is larger than {limit} MB; send less.",
-        "请求超过 {limit} MB；请少发一些。",
-    ),
-    "refused_file": ("This page takes no files; send text.", "本页不接收文件；请发送文本。"),
-    "refused_request": (
-        "This request makes no sense here; GET /gradio_api/info says what can be asked.",
-        "无法理解这个请求；GET /gradio_api/info 说明可以怎样请求。",
-    ),
     "quoted": ("{sentence}", "服务器说：{sentence}"),
     "failed": (
         "Something went wrong here, not with your text; the server's log says what.",
