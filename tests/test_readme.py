@@ -164,7 +164,7 @@ def test_the_chinese_readme_has_the_same_figures() -> None:
 
 
 def test_the_table_of_a_model_folder_has_every_file_of_the_contract() -> None:
-    names = {*bundle.REQUIRED, *bundle.DERIVED, *bundle.UNHASHED, bundle.EVALUATION, bundle.TRAINING}
+    names = {file.name for file in bundle.FILES}
     page = Page(ROOT / "docs/model-folder.md")
     rows = re.findall(r"^\| (`[\w.]+\.\w+`.*?) \|", page.text, re.MULTILINE)
     assert set(re.findall(r"`([^`]+)`", "".join(rows))) == names

@@ -46,6 +46,7 @@ def wait_for_step(process: subprocess.Popen, metrics: Path, step: int) -> None:
     raise AssertionError("the run did not get going")
 
 
+@pytest.mark.long
 def test_a_killed_run_resumes_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TINY_TRANSFORMER_CACHE", str(tmp_path / "cache"))
     recipe = small_recipe(*VALUES)
