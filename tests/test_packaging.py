@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -159,6 +160,27 @@ def test_the_wheel_says_who_it_is(wheel: Path) -> None:
     assert metadata["Requires-Python"] == ">=3.11"
     assert set(metadata.get_all("Provides-Extra")) == {"torch", "train", "export", "app", "mcp", "bench", "dev"}
     assert any(name.endswith("licenses/LICENSE") for name in archive.namelist())
+
+
+def test_citation_changelog_and_classifiers_follow_the_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert (citation["version"], citation["license"]) == (__version__, PROJECT["license"])
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"## [{__version__}] - {citation['date-released']}" in changelog
+    assert changelog.index("## [Unreleased]") < changelog.index(f"## [{__version__}]")
+
+
+def test_ci_tries_every_python_and_system_that_the_package_names() -> None:
+    jobs = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text(encoding="utf-8"))["jobs"]
+    tried = jobs["check"]["strategy"]["matrix"]
+    named = [line.rpartition(" :: ")[2] for line in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", line)]
+    assert tried["python"] == named
+    assert {system.split("-")[0] for system in tried["os"]} == {"ubuntu", "macos"}
+    commands = [step.get("run", "") for job in jobs.values() for step in job["steps"]]
+    targets = {target for command in commands for target in re.findall(r"\bmake (\S+)", command)}
+    assert {"check", "test"} <= targets
+    for target in targets:
+        planned(target)
 
 
 WITHOUT_TORCH = """
