@@ -6,13 +6,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tiny_transformer.backends.base import Batch
+from tiny_transformer.backends import BACKENDS
+from tiny_transformer.backends.base import CLOSE, Batch
 from tiny_transformer.errors import TinyTransformerError
 from tiny_transformer.generation.prompt import Prompt, prompt_for
 from tiny_transformer.generation.text import TextStream
 from tiny_transformer.parity import Tolerance, verify
 from tiny_transformer.parity.cases import TensorCase
-from tiny_transformer.parity.verification import CLOSE, JUDGED_BY_TASK, TOLERANCES
 from tiny_transformer.text_model import TextModel
 from tiny_transformer.tokenizer import Message
 from tiny_transformer.ui.models import ModelStore
@@ -164,14 +164,15 @@ def _differences(state: Comparison, models: dict[str, TextModel], prompt: Prompt
             continue
         tolerance = _tolerance(state.reference, backend)
         report = verify(models[state.reference].backend, model.backend, [case], tolerance)
-        passed = None if {backend, state.reference} & set(JUDGED_BY_TASK) else not report.failures
+        exact_weights = all(BACKENDS[name].tolerance is not None for name in (backend, state.reference))
+        passed = not report.failures if exact_weights else None
         largest = max(result.max_absolute for result in report.cases)
         found = _first_difference(reference.ids, state.run(backend).ids)
         yield Difference(backend, found, largest, tolerance.absolute, passed)
 
 
 def _tolerance(reference: str, backend: str) -> Tolerance:
-    return TOLERANCES.get(backend, CLOSE) if reference == "eager" else CLOSE
+    return (BACKENDS[backend].tolerance or CLOSE) if reference == "eager" else CLOSE
 
 
 def _first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:

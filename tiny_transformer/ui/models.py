@@ -11,7 +11,7 @@ from typing import Any
 
 from tiny_transformer.backends import available, choose
 from tiny_transformer.bundle import Bundle
-from tiny_transformer.errors import BackendError, InputError, TinyTransformerError
+from tiny_transformer.errors import BackendError, InputError, Sentence, TinyTransformerError
 from tiny_transformer.text_model import TextModel, load, resolve
 from tiny_transformer.tokenizer import Message
 from tiny_transformer.ui.page_settings import Settings
@@ -25,7 +25,7 @@ class ModelEntry:
     name: str
     folder: str
     bundle: Bundle | None
-    problem: str | None = None
+    problem: Sentence | None = None
 
     @property
     def task(self) -> str | None:
@@ -89,7 +89,7 @@ class ModelStore:
             raise InputError(entry.problem)
         return entry.bundle
 
-    def backends(self, name: str) -> dict[str, str | None]:
+    def backends(self, name: str) -> dict[str, Sentence | None]:
         """For each backend None, or why it cannot run this model here."""
         entry = self.entry(name)
         return available(entry.bundle) if entry.bundle else dict.fromkeys(available(), entry.problem)
