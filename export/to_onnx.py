@@ -1,4 +1,6 @@
-"""The model's graphs: what goes in, what comes out, under the names the ecosystem knows.
+"""`onnx`: write the ONNX graphs of a model folder, over its own weights file.
+
+The model's graphs: what goes in, what comes out, under the names the ecosystem knows.
 
 Shapes: B batch, S source, T target or new tokens, C cache slots, L layers, H heads, K head width, V vocabulary.
 """

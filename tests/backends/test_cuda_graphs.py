@@ -76,6 +76,7 @@ def check_program(architecture: str, device: str, data: st.DataObject) -> None:
             logits, states = results[0][0], [state for _, state in results]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_any_course_of_events_is_that_of_plain_eager(

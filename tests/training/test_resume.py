@@ -57,6 +57,7 @@ def _one_thread() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_one_thread")
+@pytest.mark.long
 def test_a_killed_run_resumes_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TINY_TRANSFORMER_CACHE", str(tmp_path / "cache"))
     # Sums of other pieces round otherwise: with two threads instead of one, most weights differ in the last bits.
