@@ -1,143 +1,19 @@
-"""What a model card says of the training: the one place that reads `training.json`."""
+"""The model card: metadata for the Hub, how to use the model, its results, its parity and its training."""
 
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tiny_transformer import atomic
 from tiny_transformer.bundle import CARD, CURVE, EVALUATION, TRAINING, WEIGHTS, Bundle, graph_files
-from tiny_transformer.errors import BundleError, ExportError
+from tiny_transformer.errors import ExportError
 from tiny_transformer.parity.report import ParityReport
 from tiny_transformer.text_model import load
 from tiny_transformer.tokenizer import Message
-
-_HUB_DATASETS = "hf://datasets/"
-
-
-@dataclass(frozen=True)
-class DataSource:
-    """One body of text the model learned from, and whom to thank for it."""
-
-    name: str
-    path: str
-    licence: str = ""
-    attribution: str = ""
-    url: str = ""
-
-    @property
-    def dataset(self) -> str:
-        """USER/NAME of a dataset on the Hub; empty for other data."""
-        if not self.path.startswith(_HUB_DATASETS):
-            return ""
-        return "/".join(self.path.removeprefix(_HUB_DATASETS).split("@")[0].split("/")[:2])
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One measured figure."""
-
-    data: str
-    split: str
-    metric: str  # bleu, chrf, accuracy, exact_match …
-    value: float
-    examples: int = 0
-    signature: str = ""  # how sacrebleu computed it
-
-
-@dataclass(frozen=True)
-class TrainingFacts:
-    """Everything a card wants to know; empty where the file does not say."""
-
-    recipe: str = ""
-    started_from: str = ""  # the model whose weights were the first, and how far its data is known
-    languages: tuple[str, ...] = ()
-    licence: str = ""
-    sources: tuple[DataSource, ...] = ()
-    figures: tuple[Figure, ...] = ()
-    decoding: str = ""
-    run: str = ""  # hardware, time and speed in words
-
-
-def training_facts(bundle: Bundle) -> TrainingFacts:
-    """Read the folder's `training.json`; a folder without one has no facts."""
-    path = bundle.folder / TRAINING
-    if not path.is_file():
-        return TrainingFacts()
-    try:
-        return _facts(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise BundleError(
-            "{path} is not what training writes ({reason!r}); restore it or remove it.", path=path, reason=error
-        ) from None
-
-
-def _facts(values: Mapping[str, Any]) -> TrainingFacts:
-    recipe = values.get("recipe", {})
-    earlier = values.get("started_from", {})
-    sources = [source for source in recipe.get("sources", ()) if source.get("split") == "train"]
-    results = values.get("results", {})
-    beams = int(results.get("num_beams", 1))
-    licence = str(recipe.get("licence", ""))
-    return TrainingFacts(
-        recipe=str(recipe.get("name", "")),
-        started_from=_started_from(earlier),
-        languages=tuple(str(language) for language in recipe.get("languages", ())),
-        licence=licence if not earlier or earlier.get("licence") == licence else "",  # one for both trainings, or none
-        # Twice the same source, once in each training, is one to thank.
-        sources=tuple(dict.fromkeys(_source(source) for source in (*sources, *earlier.get("sources", ())))),
-        figures=tuple(_figures(results)),
-        decoding=f"beam search with {beams} beams" if beams > 1 else "greedy decoding",
-        run=_run(values),
-    )
-
-
-def _started_from(earlier: Mapping[str, Any]) -> str:
-    if not earlier:
-        return ""
-    known = "the data of both is listed" if earlier.get("sources") else "what that model learnt from is not known"
-    return f"It went on from the weights of `{earlier.get('name', '?')}`; {known}."
-
-
-def _source(values: Mapping[str, Any]) -> DataSource:
-    words = {key: str(values.get(key, "")) for key in ("path", "licence", "attribution", "url")}
-    return DataSource(name=str(values.get("name") or Path(words["path"]).name), **words)
-
-
-def _figures(results: Mapping[str, Any]) -> list[Figure]:
-    """Of the test data; of dev where there was no test."""
-    split, by_source = ("test", results.get("test")) if results.get("test") else ("dev", results.get("dev_by_source"))
-    return [
-        Figure(
-            data=str(name),
-            split=split,
-            metric=str(metric),
-            value=float(value),
-            examples=int(figure.get("examples", 0)),
-            signature=str(figure.get("signatures", {}).get(metric, "")),
-        )
-        for name, figure in (by_source or {}).items()
-        for metric, value in figure.get("metrics", {}).items()
-    ]
-
-
-def _run(values: Mapping[str, Any]) -> str:
-    hardware = values.get("hardware", {})
-    parts = []
-    if "seconds" in values:
-        parts.append(f"{float(values['seconds']) / 60:,.1f} minutes")
-    if hardware:
-        device = hardware.get("gpu") or f"{hardware.get('cpus', '?')} CPU cores ({hardware.get('machine', '?')})"
-        parts.append(f"on {hardware.get('devices', 1)} × {device}" if hardware.get("gpu") else f"on {device}")
-    if "tokens_per_second" in values:
-        parts.append(f"at {int(values['tokens_per_second']):,} tokens/s")
-    if "seed" in values:
-        parts.append(f"with seed {values['seed']}")
-    return " ".join(parts)
-
+from tiny_transformer.training_record import TrainingRecord
 
 LIBRARY = "tiny-transformer"
 UNKNOWN_LICENCE = "unknown"
@@ -155,18 +31,18 @@ _LICENCES = """
 LICENCES = frozenset(_LICENCES.split())
 
 
-def front_matter(bundle: Bundle, facts: TrainingFacts, name: str, licence: str = "") -> dict[str, Any]:
+def front_matter(bundle: Bundle, record: TrainingRecord, name: str, licence: str = "") -> dict[str, Any]:
     """The metadata as plain values, checked."""
     generation = bundle.generation
     languages = [*generation.source_languages, generation.target_language] if generation.source_languages else []
     values: dict[str, Any] = {
-        "language": _unique(languages or list(facts.languages)),
-        "license": licence or facts.licence or UNKNOWN_LICENCE,
+        "language": _unique(languages or list(record.recipe.get("languages", ()))),
+        "license": licence or record.licence or UNKNOWN_LICENCE,
         "library_name": LIBRARY,
         "pipeline_tag": PIPELINE_TAGS[generation.task],
         "tags": [LIBRARY, "transformer", bundle.config.architecture, "onnx", "pytorch"],
-        "datasets": _unique([source.dataset for source in facts.sources]),
-        "model-index": _model_index(facts, name, PIPELINE_TAGS[generation.task]),
+        "datasets": _unique([source.dataset for source in record.sources]),
+        "model-index": _model_index(record, name, PIPELINE_TAGS[generation.task]),
     }
     values = {key: value for key, value in values.items() if value}
     check_metadata(values)
@@ -210,10 +86,10 @@ def check_metadata(values: dict[str, Any]) -> None:
                     )
 
 
-def _model_index(facts: TrainingFacts, name: str, task: str) -> list[dict[str, Any]]:
+def _model_index(record: TrainingRecord, name: str, task: str) -> list[dict[str, Any]]:
     results: list[dict[str, Any]] = []
-    for data in _unique([figure.data for figure in facts.figures]):
-        figures = [figure for figure in facts.figures if figure.data == data and figure.metric in METRICS]
+    for data in _unique([figure.data for figure in record.figures]):
+        figures = [figure for figure in record.figures if figure.data == data and figure.metric in METRICS]
         if figures:
             results.append(
                 {
@@ -409,20 +285,20 @@ _INVITATION = "*Notes of the author go between these two lines; a push keeps the
 
 
 def model_card(bundle: Bundle, report: ParityReport, repo_id: str, *, licence: str = "", by_hand: str = "") -> str:
-    """The whole README.md of a model repo; equal facts give equal text."""
-    facts = training_facts(bundle)
+    """The whole README.md of a model repo; equal record give equal text."""
+    record = TrainingRecord.read(bundle.folder)
     name = repo_id.rsplit("/", 1)[-1]
     sections = [
         f"# {name}\n\n{_what(bundle)}",
         f"{START}\n{by_hand or _INVITATION}\n{END}",
         _examples(bundle),
         _usage(bundle, repo_id),
-        _results(facts),
+        _results(record),
         _parity(report),
-        _training(bundle, facts),
+        _training(bundle, record),
         _limits(bundle),
     ]
-    metadata = as_yaml(front_matter(bundle, facts, name, licence))
+    metadata = as_yaml(front_matter(bundle, record, name, licence))
     return metadata + "\n" + "\n\n".join(section for section in sections if section) + "\n"
 
 
@@ -488,15 +364,15 @@ def _examples(bundle: Bundle) -> str:
     return head + "\n\n".join(f"```text\n{block}\n```" for block in blocks)
 
 
-def _results(facts: TrainingFacts) -> str:
-    if not facts.figures:
+def _results(record: TrainingRecord) -> str:
+    if not record.figures:
         return ""
     rows = [
         (f.data, f.split, METRICS.get(f.metric, f.metric), f"{f.value:.2f}", f"{f.examples:,}", f"`{f.signature}`")
-        for f in facts.figures
+        for f in record.figures
     ]
     table = _table(("data", "split", "metric", "value", "examples", "signature"), rows)
-    return f"## Results\n\n{table}\n\nMeasured on these weights as they are stored, with {facts.decoding}."
+    return f"## Results\n\n{table}\n\nMeasured on these weights as they are stored, with {record.decoding}."
 
 
 def _parity(report: ParityReport) -> str:
@@ -516,15 +392,23 @@ def _parity(report: ParityReport) -> str:
     )
 
 
-def _training(bundle: Bundle, facts: TrainingFacts) -> str:
-    if not (facts.recipe or facts.sources):
+_UNKNOWN_DATA = "what that model learnt from is not known"
+
+
+def _training(bundle: Bundle, record: TrainingRecord) -> str:
+    if not (record.recipe_name or record.sources):
         return ""
-    about = f"Recipe `{facts.recipe}`: {facts.run}." if facts.run else f"Recipe `{facts.recipe}`."
-    if facts.started_from:
-        about += f" {facts.started_from}"
+    about = (
+        f"Recipe `{record.recipe_name}`: {record.run_summary}."
+        if record.run_summary
+        else f"Recipe `{record.recipe_name}`."
+    )
+    if record.started_from:
+        known = "the data of both is listed" if record.started_from.get("sources") else _UNKNOWN_DATA
+        about += f" It went on from the weights of `{record.started_from.get('name', '?')}`; {known}."
     rows = [
         (f"[{s.name}]({s.url})" if s.url else s.name, f"`{s.path}`", s.licence or "not stated", s.attribution)
-        for s in facts.sources
+        for s in record.sources
     ]
     table = _table(("data", "file", "licence", "attribution"), rows) if rows else ""
     parts = ["## Training", about, table, "`training.json` has the whole recipe and the SHA-256 of every data file."]

@@ -21,6 +21,7 @@ RINGS = {
         "tiny_transformer/backends/__init__.py",
         "tiny_transformer/backends/base.py",
         "tiny_transformer/backends/graph_file.py",
+        "tiny_transformer/backends/numpy_reference.py",
         "tiny_transformer/bundle.py",
         "tiny_transformer/config.py",
         "tiny_transformer/errors.py",
@@ -28,8 +29,10 @@ RINGS = {
         "tiny_transformer/generation/",
         "tiny_transformer/hub.py",
         "tiny_transformer/parity/",
+        "tiny_transformer/position_tables.py",
         "tiny_transformer/text_model.py",
         "tiny_transformer/tokenizer.py",
+        "tiny_transformer/training_record.py",
         "tiny_transformer/weights.py",
     ),
     1: (

@@ -225,6 +225,7 @@ def post(url: str, headers: dict[str, str]) -> httpx.Response:
     return httpx.post(f"{url}/gradio_api/call/v2/chat", json={"message": "x", "max_new_tokens": 20}, headers=headers)
 
 
+@pytest.mark.long
 def test_missing_models_give_a_page_that_says_so(tmp_path: Path) -> None:
     with served([tmp_path / "chat", tmp_path / "translate"], tmp_path / "page") as page:
         assert httpx.get(page.url).status_code == 200
