@@ -22,6 +22,7 @@ RINGS = {
         "tiny_transformer/backends/base.py",
         "tiny_transformer/backends/graph_file.py",
         "tiny_transformer/backends/numpy_reference.py",
+        "tiny_transformer/backends/paper.py",
         "tiny_transformer/bundle.py",
         "tiny_transformer/config.py",
         "tiny_transformer/errors.py",
