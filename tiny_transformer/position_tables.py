@@ -36,4 +36,5 @@ def rotary_table(length: int, width: int) -> np.ndarray:
 
 
 # Name in the config → the table of (max_length, d_model) whose rows are added to the token embeddings.
+# A new encoding of this kind is one function and one entry here, and its name in `config.POSITIONS`.
 ADDED_TABLES = {"sinusoidal": sinusoidal_table}

@@ -7,7 +7,8 @@ import torch
 from tests.support.models import ROOT, BundleFactory, all_combinations, random_ids, tiny_config, tiny_model
 from tiny_transformer.backends.base import Batch
 from tiny_transformer.backends.eager import EagerBackend
-from tiny_transformer.backends.numpy_reference import NumpyBackend, Paper, open_numpy
+from tiny_transformer.backends.numpy_reference import NumpyBackend, open_numpy
+from tiny_transformer.backends.paper import Paper
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.config import ARCHITECTURES, NORMS, PRESETS, ModelConfig
 from tiny_transformer.errors import BackendError, InputError

@@ -4,13 +4,15 @@ Shapes: B batch, T positions, L longest length, D model width, V vocabulary.
 """
 
 import math
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tiny_transformer.config import ModelConfig
 from tiny_transformer.model.positions import added_positions
+
+if TYPE_CHECKING:
+    from tiny_transformer.config import ModelConfig
 
 
 class Embedding(nn.Module):
@@ -19,7 +21,7 @@ class Embedding(nn.Module):
     added: Final[bool]
     tied: Final[bool]
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: "ModelConfig") -> None:
         super().__init__()
         self.tokens = nn.Embedding(config.vocab_size, config.d_model)
         self.scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0

@@ -3,14 +3,16 @@
 Shapes: B batch, T positions, S source, D model width, F inner width of the feed-forward.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tiny_transformer.config import ModelConfig
 from tiny_transformer.model.attention import AttentionContext, CrossAttention, SelfAttention
+
+if TYPE_CHECKING:
+    from tiny_transformer.config import ModelConfig
 
 
 class FeedForward(nn.Module):
@@ -18,7 +20,7 @@ class FeedForward(nn.Module):
 
     gelu: Final[bool]
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: "ModelConfig") -> None:
         super().__init__()
         self.inner = nn.Linear(config.d_model, config.d_ff, bias=config.bias)
         self.output = nn.Linear(config.d_ff, config.d_model, bias=config.bias)
@@ -39,7 +41,7 @@ class SublayerNorm(nn.Module):
     so that the residual stream runs unchanged from the embedding to the top.
     """
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: "ModelConfig") -> None:
         super().__init__()
         self.norm = nn.LayerNorm(config.d_model, bias=config.bias)
 
@@ -57,7 +59,7 @@ class EncoderLayer(nn.Module):
 
     pre_norm: Final[bool]
 
-    def __init__(self, config: ModelConfig, causal: bool = False) -> None:
+    def __init__(self, config: "ModelConfig", causal: bool = False) -> None:
         super().__init__()
         self.self_attention = _self_attention(config, causal)
         self.around_attention = SublayerNorm(config)
@@ -80,7 +82,7 @@ class EncoderLayer(nn.Module):
 class GPTLayer(EncoderLayer):
     """A decoder's layer without an encoder: the encoder's layer, where attention sees the past only."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: "ModelConfig") -> None:
         super().__init__(config, causal=True)
 
 
@@ -89,7 +91,7 @@ class DecoderLayer(nn.Module):
 
     pre_norm: Final[bool]
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: "ModelConfig") -> None:
         super().__init__()
         self.self_attention = _self_attention(config, causal=True)
         self.around_attention = SublayerNorm(config)
@@ -115,10 +117,10 @@ class DecoderLayer(nn.Module):
         return x
 
 
-def _self_attention(config: ModelConfig, causal: bool) -> SelfAttention:
+def _self_attention(config: "ModelConfig", causal: bool) -> SelfAttention:
     rotary = config.positions == "rotary"
     return SelfAttention(config.d_model, config.n_heads, config.dropout, config.bias, rotary, causal)
 
 
-def _skip_connection(config: ModelConfig) -> nn.Module:
+def _skip_connection(config: "ModelConfig") -> nn.Module:
     return nn.Identity() if config.residual else Zeros()

@@ -5,13 +5,15 @@ Either a vector is added to each token's embedding, or queries and keys are turn
 Shapes: B batch, T positions, L longest length, D model width, K head width.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 from torch import Tensor, nn
 
 from tiny_transformer import position_tables
-from tiny_transformer.config import ModelConfig
+
+if TYPE_CHECKING:
+    from tiny_transformer.config import ModelConfig
 
 
 def sinusoidal_table(length: int, d_model: int) -> Tensor:
@@ -24,7 +26,7 @@ def rotary_table(length: int, d_head: int) -> Tensor:
     return torch.from_numpy(position_tables.rotary_table(length, d_head)).float()  # L K: cosines, then sines
 
 
-def added_positions(config: ModelConfig) -> Tensor | None:
+def added_positions(config: "ModelConfig") -> Tensor | None:
     """The vectors that are added to embeddings, L D: a parameter where they are learned; None where none is added."""
     if config.positions == "learned":
         return nn.Parameter(torch.empty(config.max_length, config.d_model))
@@ -38,7 +40,7 @@ class Rotation(nn.Module):
     rotary: Final[bool]
     table: Tensor  # L K
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: "ModelConfig") -> None:
         super().__init__()
         self.rotary = config.positions == "rotary"
         table = rotary_table(config.max_length, config.d_head) if self.rotary else torch.empty(0)

@@ -5,17 +5,19 @@ V vocabulary. Sequences are padded on the right; a causal query never sees what 
 so padding of the target needs no mask at real positions.
 """
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from tiny_transformer.config import ModelConfig
 from tiny_transformer.model.attention import AttentionContext, LayerCache, LayerMemory, additive_mask
 from tiny_transformer.model.embedding import Embedding
 from tiny_transformer.model.initialization import initialize
 from tiny_transformer.model.layers import DecoderLayer, EncoderLayer, GPTLayer
 from tiny_transformer.model.positions import Rotation
+
+if TYPE_CHECKING:
+    from tiny_transformer.config import ModelConfig
 
 
 class KVCache(NamedTuple):
@@ -36,7 +38,7 @@ class Memory(NamedTuple):
 class Encoder(nn.Module):
     """A stack of layers that read the source in both directions."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: "ModelConfig") -> None:
         super().__init__()
         self.layers = nn.ModuleList([EncoderLayer(config) for _ in range(config.n_encoder_layers)])
         self.norm = _final_norm(config)
@@ -51,7 +53,7 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """A stack of layers that write the target from left to right."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: "ModelConfig") -> None:
         super().__init__()
         kind = DecoderLayer if config.is_encoder_decoder else GPTLayer
         self.layers = nn.ModuleList([kind(config) for _ in range(config.n_decoder_layers)])
@@ -79,7 +81,7 @@ class Decoder(nn.Module):
 class DecoderOnly(nn.Module):
     """GPT: one sequence, each position predicts the next."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: "ModelConfig") -> None:
         super().__init__()
         self.embedding = Embedding(config)
         self.rotation = Rotation(config)
@@ -111,7 +113,7 @@ class DecoderOnly(nn.Module):
 class EncoderDecoder(nn.Module):
     """The paper's model: the encoder reads the source, the decoder writes the target."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: "ModelConfig") -> None:
         super().__init__()
         self.embedding = Embedding(config)  # one table for source, target and output (section 3.4)
         self.rotation = Rotation(config)
@@ -154,7 +156,7 @@ class EncoderDecoder(nn.Module):
 Transformer = DecoderOnly | EncoderDecoder
 
 
-def build_model(config: ModelConfig, generator: torch.Generator | None = None) -> Transformer:
+def build_model(config: "ModelConfig", generator: torch.Generator | None = None) -> Transformer:
     """A freshly initialized model; the same generator state gives the same weights."""
     model = EncoderDecoder(config) if config.is_encoder_decoder else DecoderOnly(config)
     initialize(model, config, generator)
@@ -175,6 +177,6 @@ def visible_slots(positions: Tensor, capacity: int) -> Tensor:
     return slots <= positions[:, None, :, None]  # B 1 T C
 
 
-def _final_norm(config: ModelConfig) -> nn.Module:
+def _final_norm(config: "ModelConfig") -> nn.Module:
     """Pre-norm leaves the stream unnormalized, so the stack ends with a norm of its own."""
     return nn.LayerNorm(config.d_model, bias=config.bias) if config.norm == "pre" else nn.Identity()
