@@ -2,7 +2,7 @@
 
 import sys
 
-from .cli import main
+from .commands import main
 
 if __name__ == "__main__":  # a worker process imports this file again
     sys.exit(main())

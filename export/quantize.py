@@ -1,4 +1,4 @@
-"""8-bit linear layers as integer products: the arithmetic of MatMulNBits, from the same bytes, for many rows at once.
+"""8-bit weights and graphs: matrices in bytes with a scale per block, read by MatMulNBits or by integer products.
 
 MatMulNBits reads each weight once and is unbeaten for a few rows; for many, the processor's integer matrix products
 take a third of its time. Both give a row's block of activations one scale, round it to 8 bits, multiply integers and
@@ -7,104 +7,32 @@ scale the sums, so their results differ by float rounding alone, and a row's by 
 Shapes: R rows, K inputs and N outputs of a layer, in blocks of k inputs.
 """
 
-import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-LARGEST = 127.0  # what the highest activation of a block becomes
-ZERO_POINT = 128  # and what 0 becomes: the fast kernels want unsigned activations
+from tiny_transformer.backends.graph_file import check_graph
+from tiny_transformer.bundle import (
+    INT8,
+    INT8_BATCH,
+    WEIGHTS,
+    WEIGHTS_INT8,
+    WEIGHTS_SHA256,
+    Bundle,
+    graph_files,
+    sha256,
+)
+from tiny_transformer.model import load_model
+from tiny_transformer.weights import WeightIndex, read_index, write_weights
 
-PRODUCT = "MatMulIntegerToFloat"
-_ONE, _ZERO, _STEP, _LAST = "integer.one", "integer.zero", "integer.step", "integer.last"
-
-
-def constants() -> list[TensorProto]:
-    """What every integer layer of a graph shares."""
-    values = {
-        _ONE: np.float32(1),
-        _ZERO: np.uint8(ZERO_POINT),
-        _STEP: np.float32(1 / LARGEST),
-        _LAST: np.array([1], dtype=np.int64),
-    }
-    return [numpy_helper.from_array(np.asarray(value), name) for name, value in values.items()]
-
-
-def integer_linear(
-    x: str, weight: str, scales: str, bias: str | None, y: str, shape: Sequence[int]
-) -> tuple[list[onnx.NodeProto], list[TensorProto]]:
-    """Nodes and constants of y = x Wᵀ + bias; W lies as bytes (N, blocks, k) with a scale a block (N, blocks)."""
-    _, n, width = shape
-    parts = [f"{y}.{i}" for i in range(n)]
-    tensors = [numpy_helper.from_array(np.array(i, dtype=np.int64), f"{part}.number") for i, part in enumerate(parts)]
-    if n == 1:
-        nodes = list(_quantized(x, parts[0]))
-        nodes.append(helper.make_node("Unsqueeze", [f"{parts[0]}.step", _LAST], [f"{parts[0]}.scale"]))  # R 1
-    else:
-        sizes = {f"{y}.by_block": [-1, width], f"{y}.whole": [-1, n * width], f"{y}.blocks": [-1, n]}
-        tensors += [numpy_helper.from_array(np.array(size, dtype=np.int64), name) for name, size in sizes.items()]
-        nodes = [
-            helper.make_node("Reshape", [x, f"{y}.by_block"], [f"{y}.x"]),  # R·blocks k
-            *_quantized(f"{y}.x", y),
-            helper.make_node("Reshape", [f"{y}.rounded", f"{y}.whole"], [f"{y}.rows"]),  # R K
-            helper.make_node("Reshape", [f"{y}.step", f"{y}.blocks"], [f"{y}.scale"]),  # R blocks
-            helper.make_node("Split", [f"{y}.rows"], [f"{part}.rounded" for part in parts], axis=1, num_outputs=n),
-            helper.make_node("Split", [f"{y}.scale"], [f"{part}.scale" for part in parts], axis=1, num_outputs=n),
-        ]
-    for part in parts:
-        product = [f"{part}.rounded", f"{part}.weight", _ONE, f"{part}.weight_scale", _ZERO]
-        nodes += [
-            *_unpacked(part, weight, scales),
-            helper.make_node(PRODUCT, product, [f"{part}.sum"], domain="com.microsoft"),  # R N
-            helper.make_node("Mul", [f"{part}.sum", f"{part}.scale"], [f"{part}.y"]),
-        ]
-    return [*nodes, *_summed([f"{part}.y" for part in parts] + ([bias] if bias else []), y)], tensors
-
-
-def _summed(names: Sequence[str], y: str) -> Iterator[onnx.NodeProto]:
-    """Their sum. Add after Add: the operator Sum takes three times as long."""
-    if len(names) == 1:
-        yield helper.make_node("Identity", names, [y])
-        return
-    total = names[0]
-    for i, name in enumerate(names[1:], start=1):
-        total, before = (y if i == len(names) - 1 else f"{y}.to_{i}"), total
-        yield helper.make_node("Add", [before, name], [total])
-
-
-def _quantized(x: str, name: str) -> Iterator[onnx.NodeProto]:
-    """Rows (R k) as bytes `name.rounded`, and one scale a row, `name.step`.
-
-    A row of zeros has the scale 0 and bytes without meaning, which the scale makes zeros again.
-    """
-    yield helper.make_node("Abs", [x], [f"{name}.size"])
-    yield helper.make_node("ReduceMax", [f"{name}.size", _LAST], [f"{name}.highest"], keepdims=0)
-    yield helper.make_node("Mul", [f"{name}.highest", _STEP], [f"{name}.step"])  # R
-    yield helper.make_node("Shape", [f"{name}.step"], [f"{name}.count"])
-    yield helper.make_node("Expand", [_ZERO, f"{name}.count"], [f"{name}.zeros"])
-    yield helper.make_node("QuantizeLinear", [x, f"{name}.step", f"{name}.zeros"], [f"{name}.rounded"], axis=0)
-
-
-def _unpacked(part: str, weight: str, scales: str) -> Iterator[onnx.NodeProto]:
-    """One block's weights (k N), signed as the fast kernels want them, and their scales (N): folded at load."""
-    yield helper.make_node("Gather", [weight, f"{part}.number"], [f"{part}.bytes"], axis=1)  # N k
-    yield helper.make_node("BitwiseXor", [f"{part}.bytes", _ZERO], [f"{part}.shifted"])  # the byte of value - 128
-    yield helper.make_node("Cast", [f"{part}.shifted"], [f"{part}.signed"], to=TensorProto.INT8)
-    yield helper.make_node("Transpose", [f"{part}.signed"], [f"{part}.weight"], perm=[1, 0])
-    yield helper.make_node("Gather", [scales, f"{part}.number"], [f"{part}.weight_scale"], axis=1)
-
-
-if TYPE_CHECKING:
-    import onnx
-
-    from tiny_transformer.weights import WeightIndex
-
-EXAMPLE = "python -m export int8 checkpoints/translate"
+from .onnx_graph import STORED, add_signature, external_tensor, with_nodes
+from .to_onnx import export_onnx
+from .write_graph import samples_for, similar, write_graph
 
 BITS = 8
 MOST_PRODUCTS = 4  # a layer may be taken apart into
@@ -113,39 +41,15 @@ LARGEST_BLOCK, SMALLEST_BLOCK = 256, 16  # weights that share a scale; the kerne
 QUANTIZED, SCALES, ROWS = ".quantized", ".scales", ".rows"  # suffixes of a weight's name
 _ACTIVATIONS_INT8 = 4  # accuracy_level: each row's activations in 8 bits too, with a scale of its own
 
+LARGEST = 127.0  # what the highest activation of a block becomes
+ZERO_POINT = 128  # and what 0 becomes: the fast kernels want unsigned activations
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The folder."""
-    parser.add_argument("bundle", metavar="BUNDLE", type=Path, help="a model folder")
-
-
-def run(options: argparse.Namespace) -> None:
-    """Write model_int8.safetensors and the *_int8.onnx graphs."""
-    export_int8(options.bundle)
+PRODUCT = "MatMulIntegerToFloat"
+_ONE, _ZERO, _STEP, _LAST = "integer.one", "integer.zero", "integer.step", "integer.last"
 
 
 def export_int8(folder: Path) -> list[str]:
-    """Quantise the weights and the float32 graphs, which are made first where they are missing; file names."""
-    import onnx
-
-    from tiny_transformer.backends.graph_file import check_graph
-    from tiny_transformer.bundle import (
-        INT8,
-        INT8_BATCH,
-        WEIGHTS,
-        WEIGHTS_INT8,
-        WEIGHTS_SHA256,
-        Bundle,
-        graph_files,
-        sha256,
-    )
-    from tiny_transformer.model import load_model
-    from tiny_transformer.weights import read_index, write_weights
-
-    from .external import sign
-    from .to_onnx import export_onnx
-    from .write_graph import samples_for, similar, write_graph
-
+    """Quantize the weights and the float32 graphs, which are made first where they are missing; file names."""
     bundle = Bundle.open(folder)
     graphs = graph_files(bundle.config)
     if not bundle.has(*graphs.values()):
@@ -164,7 +68,7 @@ def export_int8(folder: Path) -> list[str]:
                 (folder / name).unlink(missing_ok=True)  # it would be the other graph once more
                 continue
             written.append(name)
-            sign(graph, bundle.config, index)
+            add_signature(graph, bundle.config, index)
             write_graph(folder / name, graph, samples_for(part, model, bundle.config), similar)
     return written
 
@@ -201,13 +105,11 @@ class Linear:
     shape: tuple[int, int, int]  # outputs, blocks, weights of a block
 
 
-LinearNodes = tuple[list["onnx.NodeProto"], list["onnx.TensorProto"]]
+LinearNodes = tuple[list[NodeProto], list[TensorProto]]
 
 
 def as_blocks(linear: Linear) -> LinearNodes:
     """A layer as MatMulNBits: the fastest for a few rows."""
-    from onnx import helper
-
     outputs, n_blocks, block = linear.shape
     inputs = [linear.x, linear.weight + QUANTIZED, linear.weight + SCALES]
     inputs += ["", "", linear.bias] if linear.bias else []
@@ -218,7 +120,6 @@ def as_blocks(linear: Linear) -> LinearNodes:
 
 def as_integers(linear: Linear) -> LinearNodes:
     """A layer as integer products, the fastest for many rows unless there are many blocks to add up."""
-
     _, n_blocks, block = linear.shape
     if n_blocks > 1 and (block < LARGEST_BLOCK or n_blocks > MOST_PRODUCTS):
         return as_blocks(linear)
@@ -227,19 +128,13 @@ def as_integers(linear: Linear) -> LinearNodes:
 
 
 def quantize_graph(
-    graph: "onnx.ModelProto", index: "WeightIndex", linear_nodes: Callable[[Linear], LinearNodes]
-) -> "onnx.ModelProto":
+    graph: onnx.ModelProto, index: WeightIndex, linear_nodes: Callable[[Linear], LinearNodes]
+) -> onnx.ModelProto:
     """The graph over the 8-bit file `index`: its linear layers, and look-ups as GatherBlockQuantized."""
-    import onnx
-
-    from tiny_transformer.bundle import WEIGHTS_INT8
-
-    from .external import STORED, external, replaced
-
     model = onnx.ModelProto()
     model.CopyFrom(graph)
     inline = [*constants(), *(tensor for tensor in model.graph.initializer if not tensor.external_data)]
-    nodes: list[onnx.NodeProto] = []
+    nodes: list[NodeProto] = []
     for node in model.graph.node:
         if node.op_type == "Cast" and node.input[0].endswith(STORED):
             continue
@@ -248,20 +143,16 @@ def quantize_graph(
         inline += more
     nodes = _without_flattening(nodes, inline, {output.name for output in model.graph.output})
     used = {name for node in nodes for name in node.input}
-    tensors = [external(name, index.tensors[name], WEIGHTS_INT8) for name in sorted(used & index.tensors.keys())]
+    tensors = [external_tensor(name, index.tensors[name], WEIGHTS_INT8) for name in sorted(used & index.tensors.keys())]
     # A look-up reads the same bytes as the output layer, seen as rows instead of blocks.
     for name in sorted(used & {name + ROWS for name in index.tensors}):
         entry = index.tensors[name.removesuffix(ROWS)]
-        tensors.append(external(name, entry, WEIGHTS_INT8, (entry.shape[0], entry.shape[1] * entry.shape[2])))
-    return replaced(model, nodes, [*tensors, *(tensor for tensor in inline if tensor.name in used)])
+        tensors.append(external_tensor(name, entry, WEIGHTS_INT8, (entry.shape[0], entry.shape[1] * entry.shape[2])))
+    return with_nodes(model, nodes, [*tensors, *(tensor for tensor in inline if tensor.name in used)])
 
 
-def _quantized_node(
-    node: "onnx.NodeProto", index: "WeightIndex", linear_nodes: Callable[[Linear], LinearNodes]
-) -> LinearNodes:
-    """What stands in the place of a node: itself, unless it uses a quantised weight."""
-    from onnx import helper
-
+def _quantized_node(node: NodeProto, index: WeightIndex, linear_nodes: Callable[[Linear], LinearNodes]) -> LinearNodes:
+    """What stands in the place of a node: itself, unless it uses a quantized weight."""
     where = {"Gemm": 1, "Gather": 0}.get(node.op_type)
     weight = "" if where is None else node.input[where]
     if weight + QUANTIZED not in index.tensors:
@@ -276,9 +167,7 @@ def _quantized_node(
     return nodes, []
 
 
-def _without_flattening(
-    nodes: list["onnx.NodeProto"], constants: list["onnx.TensorProto"], outputs: set[str]
-) -> list["onnx.NodeProto"]:
+def _without_flattening(nodes: list[NodeProto], constants: list[TensorProto], outputs: set[str]) -> list[NodeProto]:
     """Without the Reshapes between a flat stream and batches: MatMulNBits, alone, takes any batch."""
     if any(node.op_type in ("Gemm", "MatMulIntegerToFloat") for node in nodes):
         return nodes
@@ -301,7 +190,7 @@ def _without_flattening(
     return _used(kept, outputs)
 
 
-def _used(nodes: list["onnx.NodeProto"], outputs: set[str]) -> list["onnx.NodeProto"]:
+def _used(nodes: list[NodeProto], outputs: set[str]) -> list[NodeProto]:
     """The nodes that something depends on."""
     wanted = set(outputs)
     kept = []
@@ -310,3 +199,78 @@ def _used(nodes: list["onnx.NodeProto"], outputs: set[str]) -> list["onnx.NodePr
             wanted |= set(node.input)
             kept.append(node)
     return kept[::-1]
+
+
+def constants() -> list[TensorProto]:
+    """What every integer layer of a graph shares."""
+    values = {
+        _ONE: np.float32(1),
+        _ZERO: np.uint8(ZERO_POINT),
+        _STEP: np.float32(1 / LARGEST),
+        _LAST: np.array([1], dtype=np.int64),
+    }
+    return [numpy_helper.from_array(np.asarray(value), name) for name, value in values.items()]
+
+
+def integer_linear(
+    x: str, weight: str, scales: str, bias: str | None, y: str, shape: Sequence[int]
+) -> tuple[list[NodeProto], list[TensorProto]]:
+    """Nodes and constants of y = x Wᵀ + bias; W lies as bytes (N, blocks, k) with a scale a block (N, blocks)."""
+    _, n, width = shape
+    parts = [f"{y}.{i}" for i in range(n)]
+    tensors = [numpy_helper.from_array(np.array(i, dtype=np.int64), f"{part}.number") for i, part in enumerate(parts)]
+    if n == 1:
+        nodes = list(_quantized(x, parts[0]))
+        nodes.append(helper.make_node("Unsqueeze", [f"{parts[0]}.step", _LAST], [f"{parts[0]}.scale"]))  # R 1
+    else:
+        sizes = {f"{y}.by_block": [-1, width], f"{y}.whole": [-1, n * width], f"{y}.blocks": [-1, n]}
+        tensors += [numpy_helper.from_array(np.array(size, dtype=np.int64), name) for name, size in sizes.items()]
+        nodes = [
+            helper.make_node("Reshape", [x, f"{y}.by_block"], [f"{y}.x"]),  # R·blocks k
+            *_quantized(f"{y}.x", y),
+            helper.make_node("Reshape", [f"{y}.rounded", f"{y}.whole"], [f"{y}.rows"]),  # R K
+            helper.make_node("Reshape", [f"{y}.step", f"{y}.blocks"], [f"{y}.scale"]),  # R blocks
+            helper.make_node("Split", [f"{y}.rows"], [f"{part}.rounded" for part in parts], axis=1, num_outputs=n),
+            helper.make_node("Split", [f"{y}.scale"], [f"{part}.scale" for part in parts], axis=1, num_outputs=n),
+        ]
+    for part in parts:
+        product = [f"{part}.rounded", f"{part}.weight", _ONE, f"{part}.weight_scale", _ZERO]
+        nodes += [
+            *_unpacked(part, weight, scales),
+            helper.make_node(PRODUCT, product, [f"{part}.sum"], domain="com.microsoft"),  # R N
+            helper.make_node("Mul", [f"{part}.sum", f"{part}.scale"], [f"{part}.y"]),
+        ]
+    return [*nodes, *_summed([f"{part}.y" for part in parts] + ([bias] if bias else []), y)], tensors
+
+
+def _summed(names: Sequence[str], y: str) -> Iterator[NodeProto]:
+    """Their sum. Add after Add: the operator Sum takes three times as long."""
+    if len(names) == 1:
+        yield helper.make_node("Identity", names, [y])
+        return
+    total = names[0]
+    for i, name in enumerate(names[1:], start=1):
+        total, before = (y if i == len(names) - 1 else f"{y}.to_{i}"), total
+        yield helper.make_node("Add", [before, name], [total])
+
+
+def _quantized(x: str, name: str) -> Iterator[NodeProto]:
+    """Rows (R k) as bytes `name.rounded`, and one scale a row, `name.step`.
+
+    A row of zeros has the scale 0 and bytes without meaning, which the scale makes zeros again.
+    """
+    yield helper.make_node("Abs", [x], [f"{name}.size"])
+    yield helper.make_node("ReduceMax", [f"{name}.size", _LAST], [f"{name}.highest"], keepdims=0)
+    yield helper.make_node("Mul", [f"{name}.highest", _STEP], [f"{name}.step"])  # R
+    yield helper.make_node("Shape", [f"{name}.step"], [f"{name}.count"])
+    yield helper.make_node("Expand", [_ZERO, f"{name}.count"], [f"{name}.zeros"])
+    yield helper.make_node("QuantizeLinear", [x, f"{name}.step", f"{name}.zeros"], [f"{name}.rounded"], axis=0)
+
+
+def _unpacked(part: str, weight: str, scales: str) -> Iterator[NodeProto]:
+    """One block's weights (k N), signed as the fast kernels want them, and their scales (N): folded at load."""
+    yield helper.make_node("Gather", [weight, f"{part}.number"], [f"{part}.bytes"], axis=1)  # N k
+    yield helper.make_node("BitwiseXor", [f"{part}.bytes", _ZERO], [f"{part}.shifted"])  # the byte of value - 128
+    yield helper.make_node("Cast", [f"{part}.shifted"], [f"{part}.signed"], to=TensorProto.INT8)
+    yield helper.make_node("Transpose", [f"{part}.signed"], [f"{part}.weight"], perm=[1, 0])
+    yield helper.make_node("Gather", [scales, f"{part}.number"], [f"{part}.weight_scale"], axis=1)

@@ -3,17 +3,19 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
-from tiny_transformer.errors import ExportError, HubError
+from huggingface_hub import SpaceCardData
+
+from tiny_transformer.errors import ExportError, HubError, Sentence
 
 from .hub_repository import Remote, local_files
-from .model_card import as_yaml
 
 PYTHON = "3.12"  # a Space's default is too old for ONNX Runtime
 APP, STARTER, LIBRARY, REQUIREMENTS, CARD = "app.py", "space.py", "tiny_transformer", "requirements.txt", "README.md"
-SIGN = f"{LIBRARY}/__init__.py"  # a Space with this file is of our making
+MARKER = f"{LIBRARY}/__init__.py"  # a Space with this file is of our making
 MODEL_VARIABLE, TOKEN_SECRET = "TINY_TRANSFORMER_MODEL", "HF_TOKEN"
-# ZeroGPU lends a GPU to a few versions of torch alone and brings its own client: both are the platform's to choose.
+# ZeroGPU works with a few versions of torch alone and brings its own client: the platform chooses both.
 ZERO_GPU, BROUGHT_BY_ZERO_GPU = "zero-", ("torch", "spaces")
 _ZERO_GPU_SECONDS = 10  # for an answer: visitors have minutes a day, and what is asked for counts
 _LEAVE_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", "export")
@@ -47,8 +49,8 @@ def stage_space(
     shutil.copyfile(root / APP, folder / APP)
     shutil.copytree(root / LIBRARY, folder / LIBRARY, ignore=_LEAVE_OUT)
     (folder / STARTER).write_text(_starter(model, revision, hardware), encoding="utf-8")
-    (folder / REQUIREMENTS).write_text("".join(f"{line}\n" for line in _wanted(pins, hardware)), encoding="utf-8")
-    metadata = {
+    (folder / REQUIREMENTS).write_text("".join(f"{line}\n" for line in _requirements(pins, hardware)), encoding="utf-8")
+    metadata: dict[str, Any] = {
         "title": name.rsplit("/", 1)[-1],
         "emoji": "🔬",
         "colorFrom": "indigo",
@@ -62,18 +64,15 @@ def stage_space(
         **({"suggested_hardware": hardware} if on_gpu(hardware) else {}),  # for those who duplicate the Space
     }
     text = _TEXT.format(name=metadata["title"], model=model, revision=revision, endpoint=endpoint)
-    (folder / CARD).write_text(as_yaml(metadata) + text, encoding="utf-8")
+    (folder / CARD).write_text(f"---\n{SpaceCardData(**metadata).to_yaml()}\n---\n{text}", encoding="utf-8")
 
 
 def check_checkout(root: Path) -> None:
     """A Space is made of files that an installed package does not have."""
     for needed in (APP, LIBRARY, REQUIREMENTS):
         if not (root / needed).exists():
-            raise ExportError(
-                "{root} has no {needed}; a Space is made from a checkout of the project, so push there.",
-                root=root,
-                needed=needed,
-            )
+            template = "{folder} has no {file}; a Space is made from a checkout of the project, so push there."
+            raise ExportError(template, folder=root, file=needed)
 
 
 def on_gpu(hardware: str) -> bool:
@@ -89,40 +88,41 @@ def publish_space(
     Gives back what was done, in words; nothing for a Space that was as it should be.
     """
     existed = remote.info() is not None
-    secrets = {"space_secrets": [{"key": TOKEN_SECRET, "value": token}]} if token else {}
     if not existed:
-        wanted = {"space_hardware": hardware} if hardware else {}
-        remote.create(space_sdk="gradio", private=private, **wanted, **secrets)
+        extra: dict[str, Any] = {"space_hardware": hardware} if hardware else {}
+        if token:
+            extra["space_secrets"] = [{"key": TOKEN_SECRET, "value": token}]
+        remote.create(space_sdk="gradio", private=private, **extra)
     head = remote.head()
-    remote.refuse_strangers(head, SIGN, "a Space of this project")
+    remote.check_ours(head, MARKER, "a Space of this project")
     done = [f"its secret {TOKEN_SECRET} is set"] if token else []
     if existed and token:
-        remote.set_secret(TOKEN_SECRET, token)
+        remote.call(remote.api.add_space_secret, TOKEN_SECRET, token)
     files = local_files(folder)
-    changes = remote.compare(files, head, _ours)
+    changes = remote.compare(files, head, _is_ours)
     if not changes.none:
         done.append(f"commit {remote.publish(files, head, changes, message).commit}")
-    if existed and hardware and remote.hardware() != hardware:
-        remote.request_hardware(hardware)
+    if existed and hardware and remote.call(remote.api.get_space_runtime).requested_hardware != hardware:
+        remote.call(remote.api.request_space_hardware, hardware)
         done.append(f"hardware {hardware}")
-    other = remote.variables().get(MODEL_VARIABLE, model)
-    if other != model:  # set by hand once: it would win over what was just published
-        remote.set_variable(MODEL_VARIABLE, model)
-        done.append(f"its variable {MODEL_VARIABLE} named {other} and now names {model}")
+    variable = remote.call(remote.api.get_space_variables).get(MODEL_VARIABLE)
+    if variable is not None and variable.value != model:  # set by hand once: it would win over what was published
+        remote.call(remote.api.add_space_variable, MODEL_VARIABLE, model)
+        done.append(f"its variable {MODEL_VARIABLE} named {variable.value} and now names {model}")
     return done
 
 
-def explained(error: HubError, model_address: str, token: str) -> HubError:
-    """Why there is no Space, and that the model is there all the same."""
-    reason = str(error).replace(token, "***") if token else str(error)
+def space_failure(error: HubError, model_address: str, token: str) -> HubError:
+    """Why there is no Space, without its token, and that the model is there all the same."""
+    reason = error.message.with_values(lambda value: str(value).replace(token, "***") if token else value)
     if error.status == 402:
-        reason = (
+        reason = Sentence(
             "the Hub wants a paid plan for a Gradio Space on free hardware, or billing for other hardware (402); "
             "see https://huggingface.co/pricing, then run the same command again."
         )
     return HubError(
-        "The model is published at {model_address}, but its Space is not: {reason}",
-        model_address=model_address,
+        "The model is published at {address}, but its Space is not: {reason}",
+        address=model_address,
         reason=reason,
         status=error.status,
     )
@@ -134,7 +134,7 @@ def _starter(model: str, revision: str, hardware: str) -> str:
     return _START.format(variables=json.dumps({MODEL_VARIABLE: f"{model}@{revision}", **limits}))
 
 
-def _wanted(pins: dict[str, str], hardware: str) -> list[str]:
+def _requirements(pins: dict[str, str], hardware: str) -> list[str]:
     """The lines of a Space's requirements."""
     # Gradio comes from sdk_version, and torch would be 600 MB that a CPU has no use for.
     left_out = {"gradio"} if on_gpu(hardware) else {"gradio", "torch"}
@@ -143,7 +143,7 @@ def _wanted(pins: dict[str, str], hardware: str) -> list[str]:
     return [*pinned, *brought]
 
 
-def _ours(path: str) -> bool:
+def _is_ours(path: str) -> bool:
     return path.startswith(f"{LIBRARY}/") or path in (APP, STARTER, REQUIREMENTS)
 
 

@@ -1,21 +1,15 @@
-"""`torchscript`: write the TorchScript archive of a model folder."""
+"""The TorchScript archive of a model folder."""
 
-import argparse
 import io
 import zipfile
 from pathlib import Path
 
-EXAMPLE = "python -m export torchscript checkpoints/translate"
+import torch
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The folder."""
-    parser.add_argument("bundle", metavar="BUNDLE", type=Path, help="a model folder")
-
-
-def run(options: argparse.Namespace) -> None:
-    """Write model.ts.pt."""
-    export_torchscript(options.bundle)
+from tiny_transformer.atomic import replacing_file
+from tiny_transformer.backends.torchscript import check_weights, load_archive, script, silenced
+from tiny_transformer.bundle import TORCHSCRIPT, Bundle
+from tiny_transformer.model import load_model
 
 
 def export_torchscript(folder: Path) -> list[str]:
@@ -23,13 +17,6 @@ def export_torchscript(folder: Path) -> list[str]:
 
     The archive is loaded again and its weights compared before it takes its name.
     """
-    import torch
-
-    from tiny_transformer.atomic import replacing_file
-    from tiny_transformer.backends.torchscript import check_weights, load_archive, script, silenced
-    from tiny_transformer.bundle import TORCHSCRIPT, Bundle
-    from tiny_transformer.model import load_model
-
     bundle = Bundle.open(folder)
     buffer = io.BytesIO()  # a file's name would become the name of the folder inside the archive
     with silenced():

@@ -1,8 +1,10 @@
 """All or nothing: whatever fails, the old content stays, whole, and no temporary name is left behind."""
 
 import ctypes
+import fcntl
 import os
 import stat
+import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -53,11 +55,18 @@ def test_a_failure_to_replace_keeps_the_old_file(tmp_path: Path, monkeypatch: py
     assert names(tmp_path) == {"file"}
 
 
+def path_of(descriptor: int) -> Path:
+    """The file that a descriptor is open on."""
+    if sys.platform == "darwin":
+        return Path(os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0")))
+    return Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+
 def test_what_is_written_reaches_the_disk_before_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Renamed before it is synced, a file may be empty after a power cut."""
     order: list[str] = []
     sync, replace, rename = os.fsync, os.replace, os.rename
-    monkeypatch.setattr(os, "fsync", lambda d: (order.append(Path(os.readlink(f"/proc/self/fd/{d}")).name), sync(d)))
+    monkeypatch.setattr(os, "fsync", lambda d: (order.append(path_of(d).name), sync(d)))
     monkeypatch.setattr(os, "replace", lambda a, b: (order.append("RENAME"), replace(a, b)))
     monkeypatch.setattr(os, "rename", lambda a, b: (order.append("RENAME"), rename(a, b)))
     atomic.write_file(tmp_path / "file", "x")
@@ -143,3 +152,16 @@ def test_modes_follow_the_umask(tmp_path: Path) -> None:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
     assert stat.S_IMODE((tmp_path / "folder").stat().st_mode) == 0o750
+
+
+def test_the_umask_of_the_process_is_never_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It belongs to all threads: while it is 0, a file that another thread makes is open to everybody."""
+
+    def touched(mask: int) -> int:
+        raise AssertionError(f"os.umask({mask}) was called")
+
+    monkeypatch.setattr(os, "umask", touched)
+    atomic.write_file(tmp_path / "file", "x")
+    replace_folder(tmp_path / "folder", "old")
+    replace_folder(tmp_path / "folder", "new")
+    assert names(tmp_path) == {"file", "folder"}

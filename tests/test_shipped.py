@@ -13,6 +13,7 @@ from tiny_transformer.training.recipe import load_recipe, recipe_from_record
 
 MODELS = ("translate", "chat")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+REPRODUCE = (ROOT / "docs/reproduce.md").read_text(encoding="utf-8")
 
 
 def folder_of(name: str):
@@ -68,7 +69,8 @@ def test_the_recipe_is_the_one_that_the_model_was_trained_by(name: str):
     assert {**told, "sources": told["sources"][: len(recipe["sources"])]} == recipe
     for source in added:  # with --also
         assert not source["evaluated"]
-        assert f"--also distilled/{source['path']} --set sources.{source['name']}.repeat={source['repeat']:g}" in README
+        option = f"--also distilled/{source['path']} --set sources.{source['name']}.repeat={source['repeat']:g}"
+        assert option in REPRODUCE
 
 
 @pytest.mark.parametrize("backend", ["eager", "onnx", "onnx-int8"])

@@ -1,11 +1,10 @@
-"""Writing that is all or nothing: a kill at any moment leaves the old file or folder whole."""
+"""Writing that is all or nothing: a kill at any moment leaves the old file or folder whole. Linux and macOS."""
 
 import ctypes
 import errno
 import os
+import secrets
 import shutil
-import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,13 +22,11 @@ def write_file(path: Path, data: bytes | str) -> None:
 @contextmanager
 def replacing_file(path: Path) -> Iterator[Path]:
     """A temporary path beside `path`; what is there when the block ends takes its place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = _beside(path)
+    # The kernel applies the umask to the mode. To read the umask, a process would have to change it for all threads.
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
         yield temporary
-        os.chmod(temporary, 0o666 & ~_umask())
         _sync(temporary)
         os.replace(temporary, path)
         _sync(path.parent)
@@ -40,11 +37,10 @@ def replacing_file(path: Path) -> Iterator[Path]:
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
     """A temporary folder beside `path`; its content takes the place of `path` when the block ends."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
+    temporary = _beside(path)
+    temporary.mkdir()
     try:
         yield temporary
-        os.chmod(temporary, 0o777 & ~_umask())
         for file in temporary.rglob("*"):
             _sync(file)
         _sync(temporary)
@@ -57,15 +53,20 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def _beside(path: Path) -> Path:
+    """A hidden name that nothing has yet, in the same folder, which is made if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+
+
 def _exchange(new: Path, old: Path) -> None:
-    """Swap two folders in one step; where the system cannot, with two renames."""
-    if sys.platform == "linux":
-        rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-        if rename is not None:
-            if rename(_AT_FDCWD, os.fsencode(new), _AT_FDCWD, os.fsencode(old), _RENAME_EXCHANGE) == 0:
-                return
-            if ctypes.get_errno() not in (errno.EINVAL, errno.ENOSYS):
-                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(old))
+    """Swap two folders in one step; where the system cannot (macOS, some file systems), with two renames."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is not None:
+        if rename(_AT_FDCWD, os.fsencode(new), _AT_FDCWD, os.fsencode(old), _RENAME_EXCHANGE) == 0:
+            return
+        if ctypes.get_errno() not in (errno.EINVAL, errno.ENOSYS):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(old))
     # Between the two renames the old folder is whole under another name.
     aside = new.with_name(f"{new.name}.old")
     os.rename(old, aside)
@@ -83,9 +84,3 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current

@@ -3,10 +3,12 @@
 import hashlib
 import math
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -250,12 +252,22 @@ def save_bundle(
         write_weights(staging / WEIGHTS, stored)
         for name, content in (extra or {}).items():
             (staging / name).write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
-        try:
-            Bundle.open(staging)  # nothing takes the old folder's place unless it opens
-        except TinyTransformerError as error:
-            # The user never chose the staging folder's name and will not find it again.
-            raise type(error)(str(error).replace(str(staging), str(folder))) from None
+        with reported_as(staging, folder):
+            Bundle.open(staging)  # it replaces the old folder only if it opens
     return Bundle.open(folder)
+
+
+@contextmanager
+def reported_as(copy: Path, folder: Path) -> Iterator[None]:
+    """Let errors about a temporary copy name the user's own folder: the copy is gone when they are read."""
+
+    def renamed(value: Any) -> Any:
+        return folder / value.relative_to(copy) if isinstance(value, Path) and value.is_relative_to(copy) else value
+
+    try:
+        yield
+    except TinyTransformerError as error:
+        raise type(error)(error.message.with_values(renamed)) from None
 
 
 def check_target(folder: Path, *, overwrite: bool) -> None:

@@ -5,8 +5,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tiny_transformer import __version__
 from tiny_transformer.errors import ParityError, TinyTransformerError
@@ -40,8 +39,8 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def add_commands(parser: argparse.ArgumentParser, modules: Mapping[str, ModuleType]) -> None:
-    """A subcommand for each module: its first line is the help, EXAMPLE an example, and `run` does it."""
+def add_commands(parser: argparse.ArgumentParser, modules: Mapping[str, Any]) -> None:
+    """A subcommand per module, or object like one: its docstring is the help, EXAMPLE an example, `run` does it."""
     parser.add_argument("--version", action="version", version=f"tiny-transformer {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
     for name, module in modules.items():

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Self, get_args, get_origin, get_type_hints
 
 from tiny_transformer.checks import check_choice, check_number, check_whole, shown
-from tiny_transformer.errors import ConfigError
+from tiny_transformer.errors import ConfigError, Sentence
 
 ARCHITECTURES = ("encoder-decoder", "decoder-only")
 NORMS = ("pre", "post")
@@ -27,7 +27,7 @@ class JsonConfig:
     """Strict reading and writing of a frozen dataclass as a JSON object."""
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any], *, where: str = "the config") -> Self:
+    def from_dict(cls, values: Mapping[str, Any], *, where: Path | str = "the config") -> Self:
         """Build from a mapping that has exactly the keys of this class."""
         known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
         unknown = sorted(set(values) - set(known))
@@ -63,7 +63,7 @@ class JsonConfig:
             raise ConfigError(
                 "{path} holds a {kind}, not a JSON object; restore it.", path=path, kind=type(values).__name__
             )
-        return cls.from_dict(values, where=str(path))
+        return cls.from_dict(values, where=path)
 
     def to_dict(self) -> dict[str, Any]:
         """A plain dict with every field, in the order of declaration."""
@@ -78,7 +78,7 @@ class JsonConfig:
         return replace(self, **changes)  # type: ignore[type-var]
 
 
-def _checked(name: str, value: Any, wanted: Any, where: str) -> Any:
+def _checked(name: str, value: Any, wanted: Any, where: Path | str) -> Any:
     """The value as the annotated type, or a ConfigError that names key and type."""
     kind = get_origin(wanted) or wanted
     if kind is tuple and isinstance(value, list | tuple):
@@ -106,12 +106,12 @@ def _checked(name: str, value: Any, wanted: Any, where: str) -> Any:
 
 
 _KINDS = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "text",
-    tuple: "a list",
-    dict: "an object",
+    int: Sentence("a whole number"),
+    float: Sentence("a number"),
+    bool: Sentence("true or false"),
+    str: Sentence("text"),
+    tuple: Sentence("a list"),
+    dict: Sentence("an object"),
 }
 
 

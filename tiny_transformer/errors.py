@@ -1,5 +1,6 @@
 """Every failure that a user can cause, as one family of one-sentence exceptions that programs can take apart."""
 
+from collections.abc import Callable
 from typing import Any, Self
 
 
@@ -15,6 +16,15 @@ class Sentence(str):
         message.template = template
         message.values = values
         return message
+
+    def with_values(self, change: Callable[[Any], Any]) -> Self:
+        """The same sentence with every value changed, those of the sentences inside it too."""
+
+        def changed(value: Any) -> Any:
+            inner = value.message if isinstance(value, TinyTransformerError) else value
+            return inner.with_values(change) if isinstance(inner, Sentence) else change(inner)
+
+        return type(self)(self.template, **{name: changed(value) for name, value in self.values.items()})
 
     def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
         """Copies and pickles are made from the template; the filled-in sentence may hold braces of its own."""

@@ -3,19 +3,17 @@
 import json
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tiny_transformer import atomic
+from tiny_transformer.backends import BACKENDS, NAMES
 from tiny_transformer.bundle import (
     CARD,
     CONFIG,
     FLOAT32_GRAPHS,
-    INT8_FILES,
     PARITY,
     REQUIRED,
     TORCHSCRIPT,
@@ -25,7 +23,7 @@ from tiny_transformer.bundle import (
     WEIGHTS_SHA256,
     sha256,
 )
-from tiny_transformer.errors import BackendError, HubError, ParityError
+from tiny_transformer.errors import BackendError, HubError, ParityError, Sentence
 from tiny_transformer.parity.report import ParityReport
 from tiny_transformer.weights import read_index
 
@@ -86,7 +84,7 @@ def explained(error: BaseException, about: str) -> HubError | None:
     if isinstance(error, errors.LocalEntryNotFoundError):
         cause = explained(error.__cause__, about) if error.__cause__ is not None else None
         if cause is not None and not isinstance(error.__cause__, errors.OfflineModeIsEnabled):
-            return HubError(str(cause), status=cause.status)  # the client has already tried several times
+            return HubError(cause.message, status=cause.status)  # the client has already tried several times
         return HubError(
             "{name} is not in the cache, and the client is offline; load it once with a network.", name=about
         )
@@ -117,20 +115,24 @@ def _of_status(error: Any, about: str) -> HubError:
     from huggingface_hub import errors
 
     status = int(error.response.status_code)
+    template = _SENTENCES.get(status, "The Hub cannot answer about {about} ({status}); try again later.")
     if isinstance(error, errors.GatedRepoError):
-        text = "{about} is gated: ask for access on its page {endpoint}/{about}, then run: hf auth login."
+        template = "{about} is gated: ask for access on its page {endpoint}/{about}, then run: hf auth login."
     elif isinstance(error, errors.RevisionNotFoundError):
-        text, status = "{about} has no such revision on the Hub; check the name.", 404
+        template, status = "{about} has no such revision on the Hub; check the name.", 404
     elif isinstance(error, errors.RepositoryNotFoundError):
-        text, status = _SENTENCES[404], 404
-    else:
-        text = _SENTENCES.get(status, "The Hub cannot answer about {about} ({status}); try again later.")
-    detail = _one_line(error.server_message or str(error))
+        template, status = _SENTENCES[404], 404
     asked = error.response.headers.get("Retry-After", "")
     retry_after = float(asked) if asked.isdigit() else None
-    wait = f"{retry_after:.0f} seconds" if retry_after else "a few minutes"
-    message = text.format(about=about, endpoint=_endpoint(), status=status, detail=detail, wait=wait)
-    return HubError(message, status=status, transient=status in TRANSIENT, retry_after=retry_after)
+    sentence = Sentence(
+        template,
+        about=about,
+        endpoint=_endpoint(),
+        status=status,
+        detail=_one_line(error.server_message or str(error)),
+        wait=Sentence("{seconds:.0f} seconds", seconds=retry_after) if retry_after else Sentence("a few minutes"),
+    )
+    return HubError(sentence, status=status, transient=status in TRANSIENT, retry_after=retry_after)
 
 
 def _endpoint() -> str:
@@ -149,14 +151,6 @@ def _one_line(text: str) -> str:
 
 
 _REPO_ID = re.compile(r"([\w-][\w.-]*/[\w-][\w.-]*)(?:@(\w[\w./-]*))?", re.ASCII)
-# Beyond the files every model has. A repo of a decoder-only model has no encoder: what is not there is left out.
-_EXTRA = {
-    "auto": FLOAT32_GRAPHS,
-    "onnx": FLOAT32_GRAPHS,
-    "onnx-int8": INT8_FILES,
-    "eager": (),
-    "torchscript": (TORCHSCRIPT,),
-}
 
 
 def is_repo_id(name: str) -> bool:
@@ -184,10 +178,8 @@ def pull(
             "{name} is neither a folder here nor a name of the form USER/NAME; check the name.", name=repo_id
         )
     repo_id, revision = named[1], revision or named[2]
-    if backend not in _EXTRA:
-        raise BackendError(
-            "There is no backend {backend!r}; choose one of {extra}.", backend=backend, extra=", ".join(_EXTRA)
-        )
+    if backend not in ("auto", *BACKENDS):
+        raise BackendError("There is no backend {name!r}; choose auto, {names}.", name=backend, names=", ".join(NAMES))
     repo = _Repo(repo_id, revision or "main")
     try:
         first = repo.fetch(PARITY)
@@ -266,6 +258,7 @@ class _Repo:
 
     def _known_to_lack(self, file: str) -> bool:
         """Whether the cache remembers, offline, that the repo has no such file."""
+        # The name has an underscore, but the client's documentation of the function says to compare with it.
         from huggingface_hub import _CACHED_NO_EXIST, try_to_load_from_cache
 
         return try_to_load_from_cache(self.name, file, revision=self.revision) is _CACHED_NO_EXIST
@@ -291,9 +284,13 @@ def _report(repo: _Repo, path: Path) -> ParityReport:
 
 def _names(backend: str, report: ParityReport | None, *, all_files: bool, code: bool) -> list[str]:
     """What to download, in a fixed order. A report lists what there is; without one each file is asked for."""
-    wanted: Sequence[str] = (*REQUIRED, *_EXTRA[backend])
-    if backend == "onnx-int8" and report is not None and WEIGHTS_INT8 in report.files:
-        wanted = [name for name in wanted if name != WEIGHTS]  # that those were made from these, the report can tell
+    # A repo of a decoder-only model has no encoder: what is not there is left out.
+    wanted: Sequence[str] = (*REQUIRED, *BACKENDS["onnx" if backend == "auto" else backend].reads)
+    if backend == "onnx-int8":
+        # Without a graph over the float32 weights, these are needed only where no report tells of the 8-bit ones
+        # that they were made from them.
+        spared = (WEIGHTS,) if report is not None and WEIGHTS_INT8 in report.files else ()
+        wanted = [name for name in wanted if name not in (*spared, *FLOAT32_GRAPHS)]
     if all_files and report is not None:
         # The report is a stranger's: only plain file names may become paths here.
         wanted = [*(name for name in report.files if re.fullmatch(r"\w[\w.-]*", name, re.ASCII)), CARD]
@@ -346,15 +343,10 @@ def _folder(repo: _Repo, *, code: bool) -> Path:
 
 
 def _link(target: Path, link: Path) -> None:
-    """Point to a cached file; copy it where the system has no links."""
+    """Point to a cached file."""
     if link.is_symlink() and link.resolve() == target.resolve():
         return
     link.parent.mkdir(parents=True, exist_ok=True)
     temporary = link.with_name(f".{link.name}.{os.getpid()}.tmp")
-    try:
-        temporary.symlink_to(target.resolve())
-    except OSError:
-        with atomic.replacing_file(link) as copy:
-            shutil.copyfile(target, copy)
-    else:
-        os.replace(temporary, link)
+    temporary.symlink_to(target.resolve())
+    os.replace(temporary, link)

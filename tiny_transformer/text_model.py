@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tiny_transformer.backends import choose, files_read, open_choice
+from tiny_transformer.backends import BACKENDS, choose, files_read
 from tiny_transformer.backends.base import AttentionArrays, Backend, Batch
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.config import ModelConfig
@@ -45,7 +45,9 @@ def load(
     report = stored_report(opened, files_read(opened, choice.name))
     if choice.notice:
         logger.warning(choice.notice)
-    return TextModel(opened, open_choice(opened, choice, threads), report=report, notice=choice.notice)
+    return TextModel(
+        opened, BACKENDS[choice.name].open(opened, choice.device, threads), report=report, notice=choice.notice
+    )
 
 
 def resolve(

@@ -34,7 +34,7 @@ class Message(TypedDict):
 class Tokenizer:
     """Text to ids and back. Special tokens are ids only: no text can produce them."""
 
-    def __init__(self, backend: tokenizers.Tokenizer, *, where: str = "the tokenizer") -> None:
+    def __init__(self, backend: tokenizers.Tokenizer, *, where: Path | str = "the tokenizer") -> None:
         missing = [token for token in SPECIAL_TOKENS if backend.token_to_id(token) is None]
         if missing:
             raise TokenizerError(
@@ -83,7 +83,7 @@ class Tokenizer:
             raise TokenizerError(
                 "{path} is not a tokenizer file ({detail}); restore it from its source.", path=path, detail=error
             ) from None
-        return cls(backend, where=str(path))
+        return cls(backend, where=path)
 
     @classmethod
     def from_json(cls, text: str) -> "Tokenizer":
@@ -170,7 +170,7 @@ class Tokenizer:
             )
         return self._bytes[token_id]
 
-    def _byte_table(self, where: str) -> list[bytes]:
+    def _byte_table(self, where: Path | str) -> list[bytes]:
         """The bytes of each token by its id; the ids must be 0, 1, 2 and so on without a gap."""
         # One translation of the whole token costs a fifth of a look-up a character.
         byte_of = dict.fromkeys(map(chr, range(256)), _NO_BYTE)

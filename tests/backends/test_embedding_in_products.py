@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tiny_transformer as tt
-from export.to_onnx import Port, graphs_of
+from export.to_onnx import TensorSpec, graphs_of
 from tests.support.export_fixtures import Exported, exported, small_config
 from tests.support.models import ROOT, Finished
 from tiny_transformer.bundle import ATTENTION_ONNX, DECODER_ONNX
@@ -73,9 +73,9 @@ def table_of(title: str) -> set[Row]:
     return found
 
 
-def row_of(side: str, port: Port, letters: dict[str | int, str]) -> Row:
-    shape = ", ".join(letters[size] for size in port.shape)
-    return side, port.name, shape, str(port.dtype).removeprefix("torch.")
+def row_of(side: str, spec: TensorSpec, letters: dict[str | int, str]) -> Row:
+    shape = ", ".join(letters[size] for size in spec.shape)
+    return side, spec.name, shape, str(spec.dtype).removeprefix("torch.")
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -89,8 +89,8 @@ def test_the_tables_are_the_graphs(architecture: str):
         found = table_of(title)
         if file == ATTENTION_ONNX:  # one table for both architectures; layers and heads are both 2 here
             ids = "B, S" if config.is_encoder_decoder else "B, T"
-            wanted = {(side, port, re.sub(r"^H", "L", shape), kind) for side, port, shape, kind in wanted}
-            found = {(side, port, re.sub(r"^B, S \(.*\)$", ids, shape), kind) for side, port, shape, kind in found}
+            wanted = {(side, spec, re.sub(r"^H", "L", shape), kind) for side, spec, shape, kind in wanted}
+            found = {(side, spec, re.sub(r"^B, S \(.*\)$", ids, shape), kind) for side, spec, shape, kind in found}
             assert wanted == found if config.is_encoder_decoder else wanted < found
         else:
             assert found == wanted, file

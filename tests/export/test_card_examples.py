@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tiny_transformer as tt
-from export.cli import main
+from export.commands import main
 from export.model_card import DIALOGUES, SENTENCES, examples, has_examples
 from tests.support.models import ROOT
 from tiny_transformer.bundle import CARD, DECODER_ONNX, PARITY, TRAINING, Bundle, copy_bundle

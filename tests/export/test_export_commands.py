@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from export.cli import COMMANDS, build_parser, main
+from export.commands import COMMANDS, build_parser, main
 from tests.support.export_fixtures import Exported, eager_of, exported, save_random, small_config
 from tests.support.models import ROOT, Finished
 from tiny_transformer.backends.base import Batch
@@ -54,6 +54,7 @@ def folder(exported: Exported, tmp_path: Path) -> Path:
     return Path(shutil.copytree(exported(GPT).folder, tmp_path / "model"))
 
 
+@pytest.mark.long
 def test_all_writes_every_artefact_and_the_report(tmp_path: Path, run):
     bundle = save_random(tmp_path / "model", small_config("decoder-only", n_decoder_layers=1, max_length=32))
     example = {"messages": [{"role": "user", "content": "hi"}], "answer": "hello"}
@@ -135,7 +136,7 @@ def test_help_says_what_it_does_and_gives_an_example(run, command: str):
 
 
 def test_the_parser_loads_nothing_heavy():
-    code = "import sys; from export.cli import build_parser; build_parser(); print(*sys.modules)"
+    code = "import sys; from export.commands import build_parser; build_parser(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert not {"torch", "onnx", "onnxruntime", "tqdm", "huggingface_hub"} & set(done.stdout.split())
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from export.push import staged
+from export.push import verified_copy
 from tests.support.hub_commands import MODEL, READER, WRITER, Client
 from tests.support.hub_server import HubServer
 from tiny_transformer.bundle import DECODER_ONNX, EVALUATION, PARITY, TORCHSCRIPT, WEIGHTS, Bundle
@@ -93,7 +93,7 @@ def test_one_flipped_bit_in_any_artefact_stops_the_push_before_it_starts(real: B
             flipped = bytearray(whole)
             flipped[place] ^= 1
             (folder / name).write_bytes(flipped)
-            with pytest.raises(TinyTransformerError, match=re.escape(name)), staged(folder, never):
+            with pytest.raises(TinyTransformerError, match=re.escape(name)), verified_copy(folder, never):
                 pass
         (folder / name).write_bytes(whole)
 

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from export import fused
-from export.external import formula, point
+from export.onnx_graph import table_formula, with_external_weights
 from export.to_onnx import export_onnx, graphs_of
 from tests.support.export_fixtures import (
     ENCODER_DECODERS,
@@ -49,13 +49,13 @@ def test_graphs_have_the_declared_ports_and_no_weights(exported: Exported, name:
     for file, graph in graphs_of(bundle.config).items():
         path = bundle.folder / file
         model = onnx.load(path, load_external_data=False)
-        for values, ports in ((model.graph.input, graph.inputs), (model.graph.output, graph.outputs)):
+        for values, specs in ((model.graph.input, graph.inputs), (model.graph.output, graph.outputs)):
             shapes = {v.name: tuple(d.dim_param or d.dim_value for d in v.type.tensor_type.shape.dim) for v in values}
-            assert shapes == {port.name: port.shape for port in ports}
+            assert shapes == {spec.name: spec.shape for spec in specs}
         inline = [tensor for tensor in model.graph.initializer if not tensor.external_data]
         assert sum(tensor.ByteSize() for tensor in inline) < 4_000
-        pointed = [{entry.key: entry.value for entry in t.external_data} for t in model.graph.initializer]
-        assert {entry["location"] for entry in pointed if entry} == {WEIGHTS}
+        external = [{entry.key: entry.value for entry in t.external_data} for t in model.graph.initializer]
+        assert {entry["location"] for entry in external if entry} == {WEIGHTS}
         assert path.stat().st_size < 50_000
 
 
@@ -69,6 +69,7 @@ def test_no_artefact_names_the_machine_that_made_it(exported: Exported, name: st
         assert not [secret for secret in secrets if len(secret) > 2 and secret.encode() in content], file
 
 
+@pytest.mark.long
 def test_a_graph_follows_from_the_config_alone(tmp_path: Path):
     """Other weights with the same header give the same bytes: nothing of the values is folded in."""
     config = small_config("decoder-only", n_decoder_layers=1)
@@ -108,7 +109,7 @@ def test_a_folded_parameter_is_refused(exported: Exported):
     model = onnx.ModelProto()
     model.graph.initializer.append(helper.make_tensor("val_1", TensorProto.FLOAT, [64], [0.0] * 64))
     with pytest.raises(ExportError, match="folded a parameter into val_1"):
-        point(model, exported(GPT).index, WEIGHTS)
+        with_external_weights(model, exported(GPT).index, WEIGHTS)
 
 
 @pytest.mark.parametrize("length", [1, 2, 4096])
@@ -116,7 +117,7 @@ def test_the_formula_gives_the_tables_of_the_model(length: int):
     cosine, sine = rotary_table(length, 16).numpy().reshape(length, 2, 8).transpose(1, 0, 2)
     wanted = {"a.positions": sinusoidal_table(length, 32).numpy(), "b.cosine": cosine, "c.sine": sine}
     for name, table in wanted.items():
-        nodes, constants = formula(name, *table.shape)
+        nodes, constants = table_formula(name, *table.shape)
         output = helper.make_tensor_value_info(name, TensorProto.FLOAT, table.shape)
         graph = helper.make_graph(nodes, "tables", [], [output], constants)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from export.model_card import END, START
-from export.push import Wanted, push, staged
+from export.push import PushOptions, push, verified_copy
 from tests.support.hub_commands import MODEL, SPACE, Client, with_graphs
 from tests.support.hub_driver import stand_in_report
 from tests.support.hub_server import HubServer
@@ -63,9 +63,9 @@ def test_parity_is_proved_on_the_copy_that_is_sent_whatever_happens_to_the_folde
         (model.folder / WEIGHTS).write_bytes(b"another training run has just ended")
         return stand_in_report(copy)
 
-    with staged(model.folder, verify) as stage:
-        assert looked_at == [stage.bundle.folder] != [model.folder]
-        assert stage.bundle.hashes() == stage.report.files == before
+    with verified_copy(model.folder, verify) as copied:
+        assert looked_at == [copied.bundle.folder] != [model.folder]
+        assert copied.bundle.hashes() == copied.report.files == before
 
 
 def test_the_plan_names_every_file_and_what_happens_to_it(hub: HubServer, client: Client, model: Bundle) -> None:
@@ -221,9 +221,9 @@ def test_a_repo_with_something_else_in_it_is_left_alone(hub: HubServer, client: 
     ],
 )
 def test_what_cannot_be_is_refused_before_any_work(tmp_path: Path, options: dict[str, Any], words: str) -> None:
-    wanted = replace(Wanted(folder=tmp_path, repo_id=MODEL), **options)
+    wanted = replace(PushOptions(folder=tmp_path, repo_id=MODEL), **options)
     with pytest.raises(TinyTransformerError, match=words):
-        push(wanted)
+        push(wanted, stand_in_report)
 
 
 def test_a_card_that_the_hub_refuses_is_said_and_nothing_is_committed(

@@ -10,13 +10,17 @@ import torch
 
 from tests.support.models import BundleFactory, tiny_config, tiny_model
 from tiny_transformer import parity
+from tiny_transformer.backends.base import CLOSE, EXACT
 from tiny_transformer.backends.eager import EagerBackend
 from tiny_transformer.bundle import EVALUATION, PARITY, TRAINING, WEIGHTS, Bundle
 from tiny_transformer.errors import BundleError, ParityError
+from tiny_transformer.generation import Generated, GeneratedToken, GenerationOptions
+from tiny_transformer.generation.prompt import Prompt
 from tiny_transformer.model import EncoderDecoder
 from tiny_transformer.parity.cases import tensor_cases
-from tiny_transformer.parity.texts import text_results
-from tiny_transformer.parity.verification import CLOSE, EXACT, verify
+from tiny_transformer.parity.texts import preference, text_results
+from tiny_transformer.parity.verification import verify
+from tiny_transformer.text_model import TextModel
 from tiny_transformer.weights import read_weights, write_weights
 
 CONFIGS = [tiny_config(a, positions=p) for a in ("encoder-decoder", "decoder-only") for p in ("rotary", "sinusoidal")]
@@ -45,6 +49,7 @@ def test_a_backend_equals_itself_exactly(config):
     assert kinds == {"full", "cached", "consistency", "chunk", "reorder", "attention"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda c: f"{c.architecture}-{c.positions}")
 def test_every_matrix_scaled_by_one_percent_is_caught(config):
     """Not one chosen matrix: any of them. (Vectors are checked by the oracle tests.)"""
@@ -122,6 +127,63 @@ def test_a_tie_is_not_a_fault(make_bundle: BundleFactory):
     assert any("tied" in result.detail for result in greedy)
 
 
+SEEN, OTHER, END = 7, 9, 2
+
+
+class _FixedLogits(EagerBackend):
+    """A decoder-only backend that always gives the same logits."""
+
+    def __init__(self, bundle: Bundle, logits: dict[int, float]) -> None:
+        super().__init__(tiny_model(bundle.config), bundle.config)
+        self._row = np.full(bundle.config.vocab_size, -3.0, dtype=np.float32)
+        for token, value in logits.items():
+            self._row[token] = value
+
+    def logits(self, target, source):
+        return np.broadcast_to(self._row, (*target.ids.shape, self._row.size))
+
+
+def _text(*ids: int) -> Generated:
+    reason = "eos" if ids[-1] == END else "length"
+    return Generated(tuple(GeneratedToken(token, 0.0) for token in ids), reason, 0.0)
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+@pytest.mark.parametrize(
+    ("seen", "other", "gap"),
+    [
+        (1.1, 1.0, 0.0),  # the penalty of 1.1 makes them equal: a tie, although the raw logits differ
+        (5.5, 5.5, 0.5),  # the penalty parts them: no tie, although the raw logits are equal
+        (-2.0, -2.0, 0.2),
+    ],
+)
+def test_a_tie_is_measured_on_the_scores_that_decoding_compared(
+    make_bundle: BundleFactory, num_beams: int, seen: float, other: float, gap: float
+):
+    backend = _FixedLogits(make_bundle("decoder-only", max_length=64), {SEEN: seen, OTHER: other})
+    options = GenerationOptions(repetition_penalty=1.1, num_beams=num_beams)
+    found = preference(backend, Prompt((1, SEEN), None), options, END, _text(OTHER), _text(SEEN))
+    assert found == pytest.approx(gap, abs=1e-6)
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+def test_a_text_that_ends_before_the_minimum_is_no_tie(make_bundle: BundleFactory, num_beams: int):
+    backend = _FixedLogits(make_bundle("decoder-only", max_length=64), {OTHER: 1.0, END: 1.0})
+    prompt = Prompt((1,), None)
+    free = GenerationOptions(num_beams=num_beams)
+    assert preference(backend, prompt, free, END, _text(OTHER), _text(END)) == pytest.approx(0.0, abs=1e-6)
+    bound = GenerationOptions(num_beams=num_beams, min_new_tokens=1)
+    assert preference(backend, prompt, bound, END, _text(OTHER), _text(END)) == np.inf
+
+
+def test_a_beam_is_compared_by_the_length_penalty_it_ran_with(make_bundle: BundleFactory):
+    backend = _FixedLogits(make_bundle("decoder-only", max_length=64), {OTHER: 1.0})
+    one, two, prompt = _text(OTHER), _text(OTHER, OTHER), Prompt((1,), None)
+    mean, total = (GenerationOptions(num_beams=4, length_penalty=penalty) for penalty in (1.0, 0.0))
+    assert preference(backend, prompt, mean, END, one, two) == pytest.approx(0.0, abs=1e-9)
+    assert preference(backend, prompt, total, END, one, two) > 0.1  # of two sums, the shorter text's is higher
+
+
 def test_8_bit_is_judged_by_the_task_and_needs_one(make_bundle: BundleFactory):
     bundle = make_bundle("decoder-only", max_length=64)
     backend = EagerBackend(tiny_model(bundle.config), bundle.config)
@@ -169,13 +231,7 @@ class _WrongFor(EagerBackend):
 
 
 def _reply(bundle: Bundle, backend: EagerBackend) -> str:
-    from tiny_transformer.generation.prompt import prompt_for
-    from tiny_transformer.parity.texts import Example, _generate
-
-    (generated,) = _generate(
-        bundle, backend, [Example(prompt_for(bundle.tokenizer, bundle.config, bundle.generation, "Hi"), None)], 1
-    )
-    return bundle.tokenizer.decode(generated.ids)
+    return TextModel(bundle, backend).generate("Hi", max_new_tokens=64).text
 
 
 def test_a_damaged_evaluation_file_is_refused_by_line(make_bundle: BundleFactory):

@@ -11,7 +11,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from export import push
+from export.commands import add_push_arguments
+from export.push import PushOptions, push
 from tiny_transformer import hub
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.cli import Parser, guarded
@@ -29,9 +30,9 @@ def stand_in_report(bundle: Bundle) -> ParityReport:
 def pushing(arguments: list[str]) -> int:
     """The command as it is, but for the verifier and the checkout."""
     parser = Parser(prog="push")
-    push.add_arguments(parser)
+    add_push_arguments(parser)
     checkout = Path(os.environ["CHECKOUT"])
-    parser.set_defaults(run=lambda o: push.push(replace(push.wanted_from(o), checkout=checkout), stand_in_report))
+    parser.set_defaults(run=lambda o: push(replace(PushOptions.from_arguments(o), checkout=checkout), stand_in_report))
     return guarded(parser, arguments)
 
 

@@ -16,7 +16,7 @@ from tiny_transformer.parity.report import stored_report, write_report
 def test_push_and_pull_on_the_real_hub(make_bundle: Callable[..., Bundle]) -> None:
     from huggingface_hub import HfApi
 
-    from export.push import Wanted, push
+    from export.push import PushOptions, push
 
     bundle = make_bundle()
     for name in (ENCODER_ONNX, DECODER_ONNX):
@@ -26,7 +26,7 @@ def test_push_and_pull_on_the_real_hub(make_bundle: Callable[..., Bundle]) -> No
     repo_id = f"{api.whoami()['name']}/tiny-transformer-test-{secrets.token_hex(4)}"
     try:
         for _ in range(2):  # the second has nothing to do
-            push(Wanted(folder=bundle.folder, repo_id=repo_id, private=True), stand_in_report)
+            push(PushOptions(folder=bundle.folder, repo_id=repo_id, private=True), stand_in_report)
         assert len(api.list_repo_commits(repo_id)) == 2
         pulled = Bundle.open(pull(repo_id, all_files=True))
         assert stored_report(pulled) == stored_report(bundle)

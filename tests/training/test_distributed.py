@@ -17,6 +17,8 @@ from tiny_transformer.bundle import Bundle
 from tiny_transformer.training.checkpoint import has_checkpoint, load_checkpoint
 from tiny_transformer.training.run import train
 
+pytestmark = pytest.mark.long
+
 VALUES = ("training.max_steps=12", "model.dropout=0.0", "sources.words.held_out={dev=0.002, test=0.03}")
 
 

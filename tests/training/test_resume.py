@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 import torch
 
 from tests.support.models import ROOT
@@ -44,6 +45,7 @@ def wait_for_step(process: subprocess.Popen, metrics: Path, step: int) -> None:
     raise AssertionError("the run did not get going")
 
 
+@pytest.mark.long
 def test_a_killed_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
     """Each run is a process of its own: bits depend on the number of threads, and on which library multiplies.
 

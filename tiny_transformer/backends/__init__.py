@@ -1,33 +1,123 @@
-"""The ways to run a model, by name; each is imported only when it is opened."""
+"""The ways to run a model: one table of backends; each is imported only when it is opened."""
 
 import ctypes
 import logging
-import sys
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
-from tiny_transformer.backends.base import Backend
+from tiny_transformer.backends.base import CLOSE, EXACT, Backend, Tolerance
 from tiny_transformer.bundle import (
     ATTENTION_ONNX,
+    FLOAT32,
+    FLOAT32_GRAPHS,
     INT8,
-    INT8_BATCH,
+    INT8_FILES,
     REQUIRED,
     TORCHSCRIPT,
     WEIGHTS_INT8,
     Bundle,
     graph_files,
 )
-from tiny_transformer.errors import BackendError
-
-NAMES = ("eager", "torchscript", "onnx", "onnx-int8")
-_PACKAGES = {
-    "eager": ("torch", "pip install 'tiny-transformer[torch]'"),
-    "torchscript": ("torch", "pip install 'tiny-transformer[torch]'"),
-    "onnx": ("onnxruntime", "pip install onnxruntime"),
-    "onnx-int8": ("onnxruntime", "pip install onnxruntime"),
-}
+from tiny_transformer.config import ModelConfig
+from tiny_transformer.errors import BackendError, Sentence
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackendSpec:
+    """One way to run a model: what it needs, what it reads, how close to eager it must come, and how it opens."""
+
+    name: str
+    package: str
+    install: str
+    opener: str  # "module:function" in this package; called with bundle, device, threads and `arguments`
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    on_gpu: bool = False
+    reads: tuple[str, ...] = ()  # files beyond the required ones that it reads where the folder has them
+    needs: Callable[[ModelConfig], Sequence[str]] = lambda _: ()  # those of them that it cannot do without
+    tolerance: Tolerance | None  # on logits, against eager; None: rounded weights, which only the task can judge
+    reference_only: bool = False  # for proof and teaching: never chosen by itself, and too slow to serve
+
+    def open(self, bundle: Bundle, device: str | None = None, threads: int | None = None) -> Backend:
+        """Import the backend and open a folder's model on it."""
+        module, function = self.opener.split(":")
+        opener = getattr(import_module(f"{__name__}.{module}"), function)
+        backend: Backend = opener(bundle, device, threads, **self.arguments)
+        return backend
+
+    def obstacle(self, bundle: Bundle | None = None, device: str | None = None) -> Sentence | None:
+        """Why it cannot run (this folder) here, and what to do; None if it can."""
+        if find_spec(self.package) is None:
+            template = "the package {name} is missing, get it with: {command}"
+            return Sentence(template, name=self.package, command=self.install)
+        if device not in (None, "cpu") and not self.on_gpu:
+            return Sentence("it runs on the CPU, not on {device}; leave the device out", device=device)
+        if device is not None and device.startswith("cuda") and not has_nvidia_gpu():
+            template = "the device {device} needs an NVIDIA GPU and its driver, and none was found; use cpu"
+            return Sentence(template, device=device)
+        missing = [] if bundle is None else [file for file in self.needs(bundle.config) if not bundle.has(file)]
+        if bundle is not None and missing:
+            command = f"python -m export all {bundle.folder}"
+            template = "the folder has no {files}, make it with: {command}"
+            return Sentence(template, files=", ".join(missing), command=command)
+        return None
+
+
+_TORCH, _ONNX = "pip install 'tiny-transformer[torch]'", "pip install onnxruntime"
+BACKENDS = {
+    spec.name: spec
+    for spec in (
+        BackendSpec(
+            name="eager",
+            package="torch",
+            install=_TORCH,
+            opener="cuda_graphs:open_eager",
+            on_gpu=True,
+            tolerance=EXACT,
+        ),
+        BackendSpec(
+            name="torchscript",
+            package="torch",
+            install=_TORCH,
+            opener="torchscript:open_torchscript",
+            on_gpu=True,
+            reads=(TORCHSCRIPT,),
+            tolerance=EXACT,
+        ),
+        BackendSpec(
+            name="onnx",
+            package="onnxruntime",
+            install=_ONNX,
+            opener="onnx_runtime:open_ort",
+            reads=FLOAT32_GRAPHS,
+            needs=lambda config: [*graph_files(config, FLOAT32).values()],
+            tolerance=CLOSE,
+        ),
+        BackendSpec(
+            name="onnx-int8",
+            package="onnxruntime",
+            install=_ONNX,
+            opener="onnx_runtime:open_ort",
+            arguments={"int8": True},
+            reads=(ATTENTION_ONNX, *INT8_FILES),
+            needs=lambda config: [*graph_files(config, INT8).values(), WEIGHTS_INT8],
+            tolerance=None,
+        ),
+        BackendSpec(
+            name="numpy",
+            package="numpy",
+            install="pip install numpy",
+            opener="numpy_reference:open_numpy",
+            tolerance=CLOSE,
+            reference_only=True,
+        ),
+    )
+}
+NAMES = tuple(BACKENDS)
 
 
 @dataclass(frozen=True)
@@ -36,38 +126,39 @@ class Choice:
 
     name: str
     device: str | None = None
-    notice: str | None = None
+    notice: Sentence | None = None
 
 
-def available(bundle: Bundle | None = None, device: str | None = None) -> dict[str, str | None]:
+def available(bundle: Bundle | None = None, device: str | None = None) -> dict[str, Sentence | None]:
     """For each backend None, or the reason why it cannot run (this folder) here and what to do."""
-    return {name: _obstacle(name, bundle, device) for name in NAMES}
+    return {name: spec.obstacle(bundle, device) for name, spec in BACKENDS.items()}
+
+
+def backend_spec(name: str) -> BackendSpec:
+    """The backend of a name."""
+    if name not in BACKENDS:
+        raise BackendError("There is no backend {name!r}; choose auto, {names}.", name=name, names=", ".join(NAMES))
+    return BACKENDS[name]
 
 
 def choose(bundle: Bundle, name: str = "auto", device: str | None = None) -> Choice:
     """The named backend if it can run; for "auto" eager on a GPU, else ONNX, else eager with a notice."""
     if name != "auto":
-        if name not in NAMES:
-            raise BackendError("There is no backend {name!r}; choose auto, {names}.", name=name, names=", ".join(NAMES))
-        reason = _obstacle(name, bundle, device)
+        reason = backend_spec(name).obstacle(bundle, device)
         if reason is not None:
-            raise BackendError(
-                "The backend {name} cannot run {folder}: {reason}.", name=name, folder=bundle.folder, reason=reason
-            )
+            template = "The backend {name} cannot run {folder}: {reason}."
+            raise BackendError(template, name=name, folder=bundle.folder, reason=reason)
         return Choice(name, device)
     if _wants_cuda(device):
         return Choice("eager", device or "cuda")
-    reasons = available(bundle, device)
-    if reasons["onnx"] is None:
+    onnx, eager = (BACKENDS[name].obstacle(bundle, device) for name in ("onnx", "eager"))
+    if onnx is None:
         return Choice("onnx", device)
-    if reasons["eager"] is None:
-        return Choice("eager", device, f"Running on PyTorch instead of ONNX Runtime: {reasons['onnx']}.")
-    raise BackendError(
-        "No backend can run {folder}. onnx: {onnx}; eager: {eager}.",
-        folder=bundle.folder,
-        onnx=reasons["onnx"],
-        eager=reasons["eager"],
-    )
+    if eager is None:
+        notice = Sentence("Running on PyTorch instead of ONNX Runtime: {reason}.", reason=onnx)
+        return Choice("eager", device, notice)
+    template = "No backend can run {folder}. onnx: {onnx}; eager: {eager}."
+    raise BackendError(template, folder=bundle.folder, onnx=onnx, eager=eager)
 
 
 def open_backend(
@@ -77,22 +168,7 @@ def open_backend(
     choice = choose(bundle, name, device)
     if choice.notice:
         logger.warning(choice.notice)
-    return open_choice(bundle, choice, threads)
-
-
-def open_choice(bundle: Bundle, choice: Choice, threads: int | None = None) -> Backend:
-    """Open what `choose` found."""
-    if choice.name == "eager":
-        from tiny_transformer.backends.cuda_graphs import open_eager
-
-        return open_eager(bundle, choice.device, threads)
-    if choice.name == "torchscript":
-        from tiny_transformer.backends.torchscript import open_torchscript
-
-        return open_torchscript(bundle, choice.device, threads)
-    from tiny_transformer.backends.onnx_runtime import open_ort
-
-    return open_ort(bundle, threads=threads, int8=choice.name == "onnx-int8")
+    return BACKENDS[choice.name].open(bundle, choice.device, threads)
 
 
 def open_precise(bundle: Bundle, device: str, dtype: str) -> Backend:
@@ -113,31 +189,17 @@ def device_name(device: str) -> str:
 
 def files_read(bundle: Bundle, name: str) -> list[str]:
     """The files of the folder that a backend's user relies on: what a parity report must vouch for."""
-    extra = [ATTENTION_ONNX, *graphs(name, bundle)] if name.startswith("onnx") else [TORCHSCRIPT]
-    extra += graph_files(bundle.config, INT8_BATCH).values() if name == "onnx-int8" else ()
-    return [file for file in (*REQUIRED, *(extra if name != "eager" else ())) if bundle.has(file)]
+    return [file for file in (*REQUIRED, *BACKENDS[name].reads) if bundle.has(file)]
 
 
-def graphs(name: str, bundle: Bundle) -> list[str]:
-    """The files that an ONNX backend cannot do without."""
-    if name == "onnx":
-        return [*graph_files(bundle.config).values()]
-    return [*graph_files(bundle.config, INT8).values(), WEIGHTS_INT8]
-
-
-def _obstacle(name: str, bundle: Bundle | None, device: str | None) -> str | None:
-    package, command = _PACKAGES[name]
-    if find_spec(package) is None:
-        return f"the package {package} is missing, get it with: {command}"
-    if package == "onnxruntime":
-        if device not in (None, "cpu"):
-            return f"it runs on the CPU, not on {device}; leave the device out"
-        missing = [] if bundle is None else [file for file in graphs(name, bundle) if not bundle.has(file)]
-        if bundle is not None and missing:
-            return f"the folder has no {', '.join(missing)}, make it with: python -m export all {bundle.folder}"
-    elif device is not None and device.startswith("cuda") and not has_nvidia_gpu():
-        return f"the device {device} needs an NVIDIA GPU and its driver, and none was found; use cpu"
-    return None
+def has_nvidia_gpu() -> bool:
+    """Whether the CUDA driver is installed and shows at least one device; importing torch to ask takes 2 s."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    count = ctypes.c_int(0)
+    return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
 
 
 def _wants_cuda(device: str | None) -> bool:
@@ -146,17 +208,6 @@ def _wants_cuda(device: str | None) -> bool:
         return device.startswith("cuda")
     if not has_nvidia_gpu() or find_spec("torch") is None:
         return False
-    import torch  # two seconds, worth it now; a CPU build of torch cannot use the GPU
+    import torch  # 2 s, worth it now; a CPU build of torch cannot use the GPU
 
     return bool(torch.cuda.is_available())
-
-
-def has_nvidia_gpu() -> bool:
-    """Whether the CUDA driver is installed and shows at least one device."""
-    name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-    try:
-        driver = ctypes.CDLL(name)
-    except OSError:
-        return False
-    count = ctypes.c_int(0)
-    return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0

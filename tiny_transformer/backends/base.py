@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tiny_transformer.checks import check_whole
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import InputError
 
@@ -56,9 +57,8 @@ class Batch:
                 size=config.max_length,
             )
         if self.lengths.min() < 1 or self.lengths.max() > self.ids.shape[1]:
-            raise InputError(
-                "The {what}'s lengths must lie from 1 to {shape}; correct them.", what=what, shape=self.ids.shape[1]
-            )
+            template = "The {what}'s lengths must lie from 1 to {size}; correct them."
+            raise InputError(template, what=what, size=self.ids.shape[1])
         low, high = int(self.ids.min()), int(self.ids.max())
         if low < 0 or high >= config.vocab_size:
             wrong = low if low < 0 else high
@@ -74,24 +74,35 @@ def check_inputs(config: ModelConfig, target: Batch, source: Batch | None) -> No
     """Refuse a target and source the model cannot read, or that do not belong together."""
     target.check(config, "target")
     if config.is_encoder_decoder != (source is not None):
-        wanted = "needs a source" if source is None else "takes no source"
-        raise InputError(
-            "The model is {architecture} and {wanted}; correct the call.",
-            architecture=config.architecture,
-            wanted=wanted,
+        template = (
+            "The model is {architecture} and needs a source; correct the call."
+            if source is None
+            else "The model is {architecture} and takes no source; correct the call."
         )
+        raise InputError(template, architecture=config.architecture)
     if source is not None:
         source.check(config, "source")
         if len(source.ids) != len(target.ids):
-            raise InputError(
-                "There are {n} sources for {n_2} targets; pair them up.", n=len(source.ids), n_2=len(target.ids)
-            )
+            template = "There are {n_sources} sources for {n_targets} targets; pair them up."
+            raise InputError(template, n_sources=len(source.ids), n_targets=len(target.ids))
 
 
 def check_threads(threads: int | None) -> None:
-    """Refuse a number of threads that is none; None leaves the choice to the backend."""
-    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1024):
-        raise InputError("threads is {threads!r}; choose a whole number from 1 to 1024.", threads=threads)
+    """Refuse what is no number of threads; None leaves the choice to the backend."""
+    if threads is not None:
+        check_whole("threads", threads, 1, 1024, InputError)
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """|candidate - reference| ≤ absolute + relative × |reference|."""
+
+    absolute: float
+    relative: float
+
+
+EXACT = Tolerance(0.0, 0.0)
+CLOSE = Tolerance(1e-4, 1e-4)  # float32 on a CPU: measured differences are 2e-6 to 5e-5
 
 
 @dataclass(frozen=True)
@@ -107,12 +118,12 @@ class Backend(Protocol):
     """One way to run a model. Everything above it is written once, for all backends.
 
     `source` is given for an encoder-decoder model and None for a decoder-only one. The cache is a
-    buffer of fixed `capacity` a row, at most max_length, and each row has its own length in it.
+    buffer of fixed `capacity` per row, at most max_length, and each row has its own length in it.
     """
 
     name: str
     config: ModelConfig
-    max_rows: int  # beyond it a step takes longer by as much as it does more
+    max_rows: int  # with more rows than this, a step takes longer in proportion
 
     def start(self, prefix: Batch, source: Batch | None, capacity: int) -> tuple[np.ndarray, State]:
         """Read source and prefix; logits (B, V) after each row's last prefix token."""

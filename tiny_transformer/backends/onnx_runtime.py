@@ -331,8 +331,10 @@ class OrtBackend:
             return self._sessions[graph, threads]
 
 
-def open_ort(bundle: Bundle, *, threads: int | None = None, int8: bool = False) -> OrtBackend:
-    """The folder's graphs, checked; nothing is loaded before it is used."""
+def open_ort(
+    bundle: Bundle, device: str | None = None, threads: int | None = None, *, int8: bool = False
+) -> OrtBackend:
+    """The folder's graphs on the CPU (there is no other device), checked; nothing is loaded before it is used."""
     check_threads(threads)
     if int8:
         _check_int8(bundle)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from tiny_transformer.checks import check_choice, check_number
@@ -78,7 +79,7 @@ class Source(JsonConfig):
             )
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any], *, where: str = "the config") -> Self:
+    def from_dict(cls, values: Mapping[str, Any], *, where: Path | str = "the config") -> Self:
         """Build from a mapping that has exactly the keys of this class; each transform is a table with a name."""
         source = super().from_dict({**values, "transforms": ()}, where=where)
         return replace(source, transforms=transforms_from(values["transforms"], where))

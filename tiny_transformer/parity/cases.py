@@ -27,6 +27,11 @@ class TensorCase:
     n_steps: int = 0  # of each row, the last tokens that come as steps on a cache
     rows: tuple[int, ...] = ()  # reorder: which rows go on after the prefix, and in which order
 
+    @property
+    def n_tokens(self) -> int:
+        """Tokens of the batch, padding included."""
+        return self.target.ids.size + (0 if self.source is None else self.source.ids.size)
+
     def run(self, backend: Backend) -> list[np.ndarray]:
         """The arrays two backends must agree on, at real positions only."""
         return _PATHS[self.kind](backend, self)

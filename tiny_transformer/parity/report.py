@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from tiny_transformer import atomic
@@ -60,7 +61,7 @@ class ParityReport:
         return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
     @classmethod
-    def from_json(cls, text: str, *, where: str) -> "ParityReport":
+    def from_json(cls, text: str, *, where: Path | str) -> "ParityReport":
         """Read a report strictly; an edited one is refused."""
         try:
             values = json.loads(text)
@@ -111,7 +112,7 @@ def stored_report(bundle: Bundle, names: Iterable[str] | None = None) -> ParityR
         return None
     if path.stat().st_size > _MAX_BYTES:
         raise ParityError("{path} is larger than {n} bytes; it is no report of ours.", path=path, n=_MAX_BYTES)
-    report = ParityReport.from_json(path.read_text(encoding="utf-8", errors="replace"), where=str(path))
+    report = ParityReport.from_json(path.read_text(encoding="utf-8", errors="replace"), where=path)
     report.raise_if_failed()
     for name in names if names is not None else [name for name in report.files if bundle.has(name)]:
         if name not in report.files:

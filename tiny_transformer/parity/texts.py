@@ -1,4 +1,4 @@
-"""The real sentences of parity: the folder's own evaluation examples, and text that is not ASCII."""
+"""Comparison on generated text: greedy and beam ids, and for 8-bit weights the task itself."""
 
 import json
 import math
@@ -13,6 +13,8 @@ from tiny_transformer.bundle import EVALUATION, Bundle
 from tiny_transformer.errors import BundleError
 from tiny_transformer.generation import Generated, GenerationOptions, Request, generate_ids
 from tiny_transformer.generation.prompt import Prompt, prompt_for
+from tiny_transformer.generation.sampling import forbid_early_end, log_normalizer, penalized
+from tiny_transformer.generation.tokens import length_score
 from tiny_transformer.parity.report import CaseResult, finite
 
 MAX_EXAMPLES = 500
@@ -87,6 +89,7 @@ def text_results(
     candidate: Backend,
     tolerance: float | None,
     *,
+    n_texts: int = N_GREEDY,
     progress: Callable[[str], None],
 ) -> list[CaseResult]:
     """Ids must be equal (or tied); a backend without a tolerance must do its task about as well."""
@@ -97,8 +100,8 @@ def text_results(
     foreign = non_ascii_examples(bundle)
     results = []
     for name, chosen, beams in (
-        (f"greedy ids, {EVALUATION}", examples[:N_GREEDY], 1),
-        (f"beam ids, {EVALUATION}", examples[:N_BEAM], BEAMS),
+        (f"greedy ids, {EVALUATION}", examples[:n_texts], 1),
+        (f"beam ids, {EVALUATION}", examples[: min(n_texts, N_BEAM)], BEAMS),
         ("greedy ids, text that is not ASCII", foreign, 1),
         ("beam ids, text that is not ASCII", foreign, BEAMS),
     ):
@@ -108,20 +111,19 @@ def text_results(
     return results
 
 
+def _options(bundle: Bundle, num_beams: int) -> GenerationOptions:
+    """The model's own decoding, as it is served."""
+    keywords = {"num_beams": num_beams, "max_new_tokens": min(MAX_NEW_TOKENS, bundle.generation.max_new_tokens)}
+    return GenerationOptions.from_keywords(keywords, bundle.generation)
+
+
 def _generate(
-    bundle: Bundle, backend: Backend, examples: Sequence[Example], num_beams: int, at_once: int = BATCH
+    bundle: Bundle, backend: Backend, examples: Sequence[Example], options: GenerationOptions, at_once: int = BATCH
 ) -> list[Generated]:
-    special = bundle.generation
-    options = GenerationOptions(
-        max_new_tokens=min(MAX_NEW_TOKENS, special.max_new_tokens),
-        num_beams=num_beams,
-        length_penalty=special.length_penalty,
-        repetition_penalty=special.repetition_penalty,
-    )
     found: list[Generated] = []
     for start in range(0, len(examples), at_once):
         prompts = [example.prompt for example in examples[start : start + at_once]]
-        found += generate_ids(backend, Request.of(prompts, options, special))
+        found += generate_ids(backend, Request.of(prompts, options, bundle.generation))
     return found
 
 
@@ -134,19 +136,20 @@ def _same_ids(
     num_beams: int,
     tolerance: float,
 ) -> CaseResult:
-    expected = _generate(bundle, reference, examples, num_beams)
-    found = _generate(bundle, candidate, examples, num_beams)
+    options = _options(bundle, num_beams)
+    expected = _generate(bundle, reference, examples, options)
+    found = _generate(bundle, candidate, examples, options)
     n_equal, ties, detail, largest = 0, 0, "", 0.0
     for i, (example, a, b) in enumerate(zip(examples, expected, found, strict=True)):
         if a.ids == b.ids and a.finish_reason == b.finish_reason:
             n_equal += 1
             continue
-        gap = _gap(bundle, reference, example, a, b, greedy=num_beams == 1)
+        gap = preference(reference, example.prompt, options, bundle.generation.eos_id, a, b)
         largest = max(largest, gap)
         if gap <= 2 * tolerance:
             ties += 1
         elif not detail:
-            detail = f"text {i} differs from token {_first_difference(a.ids, b.ids)} on, with a gap of {gap:.3g}"
+            detail = f"text {i} differs from token {first_difference(a.ids, b.ids)} on, with a gap of {gap:.3g}"
     return CaseResult(
         candidate=candidate.name,
         kind="greedy" if num_beams == 1 else "beam",
@@ -159,44 +162,52 @@ def _same_ids(
     )
 
 
-def _gap(bundle: Bundle, reference: Backend, example: Example, a: Generated, b: Generated, *, greedy: bool) -> float:
-    """How clearly the reference prefers its own choice: the logit gap, or for beams the score gap."""
-    eos = bundle.generation.eos_id
-    rows = [_closed(a, eos), _closed(b, eos)]
-    prefix = list(example.prompt.prefix)
-    logits = [_row_logits(reference, example, prefix + row)[len(prefix) - 1 :] for row in rows]
-    if greedy:
-        place = _first_difference(*rows)
-        if place == min(map(len, rows)):
-            return math.inf  # one is the beginning of the other: no choice between tokens explains that
-        return float(abs(logits[0][place, rows[0][place]] - logits[0][place, rows[1][place]]))
-    penalty = bundle.generation.length_penalty
-    scores = [_score(found, row) / max(len(row), 1) ** penalty for found, row in zip(logits, rows, strict=True)]
-    return max(0.0, scores[0] - scores[1])
+def preference(
+    backend: Backend, prompt: Prompt, options: GenerationOptions, eos_id: int, a: Generated, b: Generated
+) -> float:
+    """How clearly a backend prefers its own text `a` to `b`, by the scores that decoding itself compared.
+
+    Greedy decoding compares logits at the first token that differs, under the repetition penalty and the minimum
+    length; beam search compares length-normalized sums of log-probabilities under the same rules.
+    """
+    a_ids, b_ids = _with_end(a, eos_id), _with_end(b, eos_id)
+    a_scores, a_normalizers = _decoding_scores(backend, prompt, options, eos_id, a_ids)
+    if options.num_beams == 1:
+        position = first_difference(a_ids, b_ids)
+        if position == min(len(a_ids), len(b_ids)):
+            return math.inf  # one is the beginning of the other: no choice between two tokens explains that
+        return float(abs(a_scores[position, a_ids[position]] - a_scores[position, b_ids[position]]))
+    b_scores, b_normalizers = _decoding_scores(backend, prompt, options, eos_id, b_ids)
+    totals = [
+        float((scores[np.arange(len(ids)), ids] - normalizers).sum())
+        for ids, scores, normalizers in ((a_ids, a_scores, a_normalizers), (b_ids, b_scores, b_normalizers))
+    ]
+    best, other = (
+        length_score(total, len(ids), options.length_penalty) for total, ids in zip(totals, (a_ids, b_ids), strict=True)
+    )
+    return max(0.0, best - other)
 
 
-def _first_difference(a: Sequence[int], b: Sequence[int]) -> int:
-    """The first place where two rows differ; the shorter length where one begins the other."""
+def _decoding_scores(
+    backend: Backend, prompt: Prompt, options: GenerationOptions, eos_id: int, ids: list[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """What decoding compares at each of a text's tokens: adjusted logits T V, and their log-normalizers T."""
+    tokens = [*prompt.prefix, *ids]
+    source = None if prompt.source is None else Batch.of([prompt.source])
+    logits = backend.logits(Batch.of([tokens[: backend.config.max_length]]), source)[0]
+    logits = logits[len(prompt.prefix) - 1 :][: len(ids)].astype(np.float64)  # T V
+    texts = [tokens[: len(prompt.prefix) + n] for n in range(len(ids))]
+    scores = penalized(logits, options, eos_id, texts)
+    return forbid_early_end(scores, options, eos_id, range(len(ids))), log_normalizer(scores)
+
+
+def first_difference(a: Sequence[int], b: Sequence[int]) -> int:
+    """The first position where two rows differ; the shorter length where one begins the other."""
     return next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-def _closed(generated: Generated, eos: int) -> list[int]:
-    return [*generated.ids, eos] if generated.finish_reason == "eos" else list(generated.ids)
-
-
-def _row_logits(backend: Backend, example: Example, tokens: list[int]) -> np.ndarray:
-    """Logits (T, V) that predict every token after the first, and one more."""
-    source = Batch.of([example.prompt.source]) if example.prompt.source is not None else None
-    length = min(len(tokens), backend.config.max_length)
-    return backend.logits(Batch.of([tokens[:length]]), source)[0]
-
-
-def _score(logits: np.ndarray, row: list[int]) -> float:
-    """Sum of log-probabilities of the row's tokens."""
-    logits = logits[: len(row)].astype(np.float64)
-    highest = logits.max(-1)
-    normaliser = highest + np.log(np.exp(logits - highest[:, None]).sum(-1))
-    return float((logits[np.arange(len(row)), row] - normaliser).sum())
+def _with_end(generated: Generated, eos_id: int) -> list[int]:
+    return [*generated.ids, eos_id] if generated.finish_reason == "eos" else list(generated.ids)
 
 
 def _task(bundle: Bundle, reference: Backend, candidate: Backend, examples: Sequence[Example]) -> CaseResult:
@@ -216,7 +227,8 @@ def _task(bundle: Bundle, reference: Backend, candidate: Backend, examples: Sequ
     unit, allowed = ("accuracy", MAX_ACCURACY_LOSS) if chat else ("BLEU", MAX_BLEU_LOSS)
 
     def figure(backend: Backend, at_once: int) -> float:
-        texts = [bundle.tokenizer.decode(g.ids) for g in _generate(bundle, backend, examples, 1, at_once)]
+        found = _generate(bundle, backend, examples, _options(bundle, 1), at_once)
+        texts = [bundle.tokenizer.decode(generated.ids) for generated in found]
         return accuracy(texts, references) if chat else bleu(texts, references).value
 
     expected = figure(reference, BATCH)

@@ -6,6 +6,7 @@ whatever their order in the recipe. Variant 0 of a source is its text as it stan
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from tiny_transformer.checks import check_choice, check_number, check_whole
@@ -99,7 +100,7 @@ TRANSFORMS: dict[str, type[Transform]] = {
 }
 
 
-def transforms_from(values: Any, where: str) -> tuple[Transform, ...]:
+def transforms_from(values: Any, where: Path | str) -> tuple[Transform, ...]:
     """The transforms that a recipe lists; an unknown name or parameter is refused."""
     require(
         isinstance(values, Sequence) and all(isinstance(item, Mapping) for item in values),

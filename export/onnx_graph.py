@@ -1,6 +1,7 @@
-"""Position tables as a formula that ONNX Runtime works out once, when it loads a graph: a table would be its bulk.
+"""The exporter's graph made ours: our names and shapes, weights in the model's own file, position tables as formulas.
 
-Sines and cosines of the same angles as `tiny_transformer.model.positions`, in float64 as there.
+A position table would be the bulk of a graph's file. As a formula, with the angles of
+`tiny_transformer.position_tables` in float64 as there, ONNX Runtime computes it once, when it loads the graph.
 """
 
 import math
@@ -16,13 +17,14 @@ from tiny_transformer import __version__
 from tiny_transformer.backends.graph_file import signature
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import ExportError
+from tiny_transformer.position_tables import frequencies, sinusoidal_table
 from tiny_transformer.weights import TensorEntry, WeightIndex
 
 MODEL = "model."  # where a graph module keeps the model, and so the prefix of its parameters' names
 
 
 @dataclass(frozen=True)
-class Port:
+class TensorSpec:
     """One input or output of a graph: its name, and its shape with a word for each size that varies."""
 
     name: str
@@ -38,16 +40,14 @@ def is_table(name: str) -> bool:
     return name.rpartition(".")[2] in (SINUSOIDAL, COSINE, SINE)
 
 
-def formula(name: str, length: int, width: int) -> tuple[list[NodeProto], list[TensorProto]]:
-    """Nodes and small constants whose result is the table `name`: sin(place × frequency + phase)."""
+def table_formula(name: str, length: int, width: int) -> tuple[list[NodeProto], list[TensorProto]]:
+    """Nodes and small constants whose result is the table `name`: sin(position × frequency + phase)."""
     kind = name.rpartition(".")[2]
-    pairs = width // 2 if kind == SINUSOIDAL else width
-    frequency = np.exp(np.arange(pairs, dtype=np.float64) * (-math.log(10_000.0) / pairs))
     quarter = math.pi / 2  # a cosine is a sine, a quarter turn on
     if kind == SINUSOIDAL:
-        frequency, phase = frequency.repeat(2), np.tile([0.0, quarter], pairs)
+        frequency, phase = frequencies(width).repeat(2), np.tile([0.0, quarter], width // 2)
     else:
-        phase = np.full(pairs, quarter if kind == COSINE else 0.0)
+        frequency, phase = frequencies(2 * width), np.full(width, quarter if kind == COSINE else 0.0)
     constants = {"places": np.arange(length, dtype=np.float64)[:, None], "frequency": frequency, "phase": phase}
     part = {key: f"{name}.{key}" for key in (*constants, "turned", "shifted", "float64")}
     nodes = [
@@ -65,7 +65,7 @@ STORED = ".stored"  # suffix of a float16 initializer in front of its Cast
 _LARGEST_INLINE = 16  # elements of a constant that may stay in a graph
 
 
-def tidy(graph: onnx.ModelProto, inputs: list[Port], outputs: list[Port]) -> onnx.ModelProto:
+def clean_graph(graph: onnx.ModelProto, inputs: list[TensorSpec], outputs: list[TensorSpec]) -> onnx.ModelProto:
     """The exporter's result with our names and shapes, and nothing of the machine that made it."""
     model = onnx.ModelProto()
     model.CopyFrom(graph)
@@ -76,10 +76,10 @@ def tidy(graph: onnx.ModelProto, inputs: list[Port], outputs: list[Port]) -> onn
     model.ClearField("functions")
     model.graph.name = "graph"
     model.producer_name, model.producer_version = PRODUCER, __version__
-    used = {name for node in model.graph.node for name in node.input} | {port.name for port in outputs}
+    used = {name for node in model.graph.node for name in node.input} | {spec.name for spec in outputs}
     for node in model.graph.node:
         node.input[:] = [name.removeprefix(MODEL) for name in node.input]
-        # An output that nobody reads would still be made; the first is the one that must be there.
+        # An output that nothing reads would still be computed; the first one must be there.
         node.output[:] = [name if name in used or i == 0 else "" for i, name in enumerate(node.output)]
         while node.output and not node.output[-1]:
             node.output.pop()
@@ -95,52 +95,56 @@ def tidy(graph: onnx.ModelProto, inputs: list[Port], outputs: list[Port]) -> onn
     return model
 
 
-def _declare(values: Any, ports: list[Port]) -> None:
-    """Shapes as the ports say: the exporter believes that a past never grows."""
+def _declare(values: Any, specs: list[TensorSpec]) -> None:
+    """Set the shapes of the specs: the exporter takes the length of a past for a constant."""
     found = {value.name: value.type.tensor_type.elem_type for value in values}
-    if set(found) != {port.name for port in ports}:
+    if set(found) != {spec.name for spec in specs}:
         raise ExportError(
             "The exporter named the values {found}; its version does not suit this project.", found=", ".join(found)
         )
     del values[:]
-    values.extend(helper.make_tensor_value_info(port.name, found[port.name], port.shape) for port in ports)
+    values.extend(helper.make_tensor_value_info(spec.name, found[spec.name], spec.shape) for spec in specs)
 
 
-def point(model: onnx.ModelProto, index: WeightIndex, location: str) -> onnx.ModelProto:
+def with_external_weights(model: onnx.ModelProto, index: WeightIndex, location: str) -> onnx.ModelProto:
     """A copy whose parameters lie in the file `location`; float16 ones are cast when the graph is loaded."""
-    pointed = onnx.ModelProto()
-    pointed.CopyFrom(model)
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
     tensors, nodes = [], []
     for tensor in model.graph.initializer:
         entry = index.tensors.get(tensor.name)
         if entry is not None:
             if tuple(tensor.dims) != entry.shape:
-                raise ExportError(
-                    "{tensor} has shape {shape} in {location}; the exporter's differs.",
-                    tensor=tensor.name,
-                    shape=entry.shape,
-                    location=location,
-                )
+                template = "{tensor} has shape {shape} in {location}; the exporter's differs."
+                raise ExportError(template, tensor=tensor.name, shape=entry.shape, location=location)
             half = entry.dtype == "F16"
             stored = tensor.name + STORED if half else tensor.name
-            tensors.append(external(stored, entry, location))
+            tensors.append(external_tensor(stored, entry, location))
             if half:
                 nodes.append(helper.make_node("Cast", [stored], [tensor.name], to=TensorProto.FLOAT))
-        elif is_table(tensor.name):
-            computed, constants = formula(tensor.name, *tensor.dims)
+        elif is_table(tensor.name) and not _is_other_table(tensor):
+            computed, constants = table_formula(tensor.name, *tensor.dims)
             nodes += computed
             tensors += constants
-        elif math.prod(tensor.dims) > _LARGEST_INLINE:
+        elif not is_table(tensor.name) and math.prod(tensor.dims) > _LARGEST_INLINE:
             raise ExportError(
-                "The exporter folded a parameter into {tensor}; its version does not suit this.", tensor=tensor.name
+                "The exporter folded a parameter into {tensor}; its version does not suit this project.",
+                tensor=tensor.name,
             )
         else:
             tensors.append(tensor)
-    return replaced(pointed, [*nodes, *model.graph.node], tensors)
+    return with_nodes(result, [*nodes, *model.graph.node], tensors)
 
 
-def replaced(model: onnx.ModelProto, nodes: list[onnx.NodeProto], tensors: list[TensorProto]) -> onnx.ModelProto:
-    """The model with other nodes and initializers."""
+def _is_other_table(tensor: TensorProto) -> bool:
+    """Whether added positions follow another formula than the paper's; such a table stays in the graph as it is."""
+    if tensor.name.rpartition(".")[2] != SINUSOIDAL:
+        return False
+    return not np.allclose(numpy_helper.to_array(tensor), sinusoidal_table(*tensor.dims), rtol=0, atol=1e-6)
+
+
+def with_nodes(model: onnx.ModelProto, nodes: list[onnx.NodeProto], tensors: list[TensorProto]) -> onnx.ModelProto:
+    """The model with its nodes and initializers replaced."""
     model.graph.ClearField("node")
     model.graph.ClearField("initializer")
     model.graph.node.extend(nodes)
@@ -148,7 +152,7 @@ def replaced(model: onnx.ModelProto, nodes: list[onnx.NodeProto], tensors: list[
     return model
 
 
-def external(name: str, entry: TensorEntry, location: str, shape: tuple[int, ...] | None = None) -> TensorProto:
+def external_tensor(name: str, entry: TensorEntry, location: str, shape: tuple[int, ...] | None = None) -> TensorProto:
     """An initializer without data of its own: the bytes of one tensor of a safetensors file."""
     tensor = TensorProto(name=name, data_type=ONNX_TYPES[entry.dtype], dims=shape or entry.shape)
     tensor.data_location = TensorProto.EXTERNAL
@@ -157,6 +161,6 @@ def external(name: str, entry: TensorEntry, location: str, shape: tuple[int, ...
     return tensor
 
 
-def sign(model: onnx.ModelProto, config: ModelConfig, index: WeightIndex) -> None:
+def add_signature(model: onnx.ModelProto, config: ModelConfig, index: WeightIndex) -> None:
     """Say which config and which weights file the graph belongs to."""
     helper.set_model_props(model, signature(config, index))

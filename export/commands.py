@@ -1,0 +1,226 @@
+"""The command line of `python -m export`. A subcommand loads its libraries only when it runs."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from tiny_transformer.cli import Parser, add_commands, guarded
+
+if TYPE_CHECKING:
+    from tiny_transformer.bundle import Bundle
+    from tiny_transformer.parity import ParityReport
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser with every subcommand."""
+    parser = Parser(prog="python -m export", description="Export, verify and publish a model folder.")
+    add_commands(parser, COMMANDS)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code is 0 done, 1 a check failed, 2 wrong usage."""
+    return guarded(build_parser(), arguments)
+
+
+def export_all(folder: Path) -> list[str]:
+    """Write every graph and archive, and the report and the card if all backends agree; the file names."""
+    from tiny_transformer.bundle import CARD, EVALUATION, INT8_FILES, PARITY, Bundle, remove_derived
+    from tiny_transformer.parity import write_report
+
+    from .model_card import refresh_card
+    from .quantize import export_int8
+    from .to_onnx import export_onnx
+    from .to_torchscript import export_torchscript
+
+    (folder / PARITY).unlink(missing_ok=True)  # from here on it would vouch for other files
+    names = [*export_torchscript(folder), *export_onnx(folder)]
+    if (folder / EVALUATION).is_file():
+        names += export_int8(folder)
+    else:
+        # 8-bit graphs are proved by the task alone: without examples of it they could never be.
+        sys.stderr.write(f"note: no 8-bit graphs, since {folder} has no {EVALUATION} to judge them by\n")
+        remove_derived(folder, INT8_FILES)
+    bundle = Bundle.open(folder)
+    report = verified(bundle)
+    write_report(bundle, report)
+    refresh_card(bundle, report, str(folder))
+    return [*names, PARITY, CARD]
+
+
+def verified(bundle: "Bundle", device: str | None = None) -> "ParityReport":
+    """The folder's report, made now, with progress on stderr."""
+    from tqdm import tqdm
+
+    from tiny_transformer.parity import verify_bundle, verify_device
+
+    with tqdm(unit="case", disable=None) as bar:
+
+        def progress(case: str) -> None:
+            bar.set_description(case, refresh=False)
+            bar.update()
+
+        if device is not None:
+            return verify_device(bundle, device, progress=progress)
+        return verify_bundle(bundle, progress=progress)
+
+
+def table(report: "ParityReport") -> str:
+    """One line per backend and kind of case, then the failures and the verdict."""
+    lines = [f"{'backend':<12} {'case':<10} {'passed':>9} {'max abs':>9} {'max rel':>9} {'argmax':>8}"]
+    groups: dict[tuple[str, str], list[int]] = {}
+    for i, case in enumerate(report.cases):
+        groups.setdefault((case.candidate, case.kind), []).append(i)
+    for (candidate, kind), members in groups.items():
+        cases = [report.cases[i] for i in members]
+        passed = f"{sum(case.passed for case in cases)}/{len(cases)}"
+        absolute, relative = max(case.max_absolute for case in cases), max(case.max_relative for case in cases)
+        agreement = min(case.argmax_agreement for case in cases)
+        lines.append(f"{candidate:<12} {kind:<10} {passed:>9} {absolute:>9.1e} {relative:>9.1e} {agreement:>8.2%}")
+    lines += [f"failed: {case.candidate}: {case.name}: {case.detail}" for case in report.failures]
+    return "\n".join([*lines, report.verdict]) + "\n"
+
+
+def _torchscript(options: argparse.Namespace) -> None:
+    from .to_torchscript import export_torchscript
+
+    export_torchscript(options.bundle)
+
+
+def _onnx(options: argparse.Namespace) -> None:
+    from .to_onnx import export_onnx
+
+    export_onnx(options.bundle)
+
+
+def _int8(options: argparse.Namespace) -> None:
+    from .quantize import export_int8
+
+    export_int8(options.bundle)
+
+
+def _all(options: argparse.Namespace) -> None:
+    names = export_all(options.bundle)
+    sys.stderr.write(f"wrote {', '.join(names)} in {options.bundle}\n")
+
+
+def _verify(options: argparse.Namespace) -> None:
+    """Nothing is written; a failed report ends the command with exit code 1."""
+    from tiny_transformer.bundle import Bundle
+    from tiny_transformer.text_model import resolve
+
+    folder = resolve(options.bundle, all_files=True, trust_code=options.trust_code)
+    report = verified(Bundle.open(folder), options.device)
+    sys.stdout.write(report.to_json() if options.json else table(report))
+    report.raise_if_failed()
+
+
+def _card(options: argparse.Namespace) -> None:
+    """Write README.md; the report and everything it vouches for stay as they are."""
+    from tiny_transformer.bundle import CARD, Bundle
+    from tiny_transformer.errors import ExportError
+    from tiny_transformer.parity import stored_report
+
+    from .model_card import refresh_card
+
+    bundle = Bundle.open(options.bundle)
+    report = stored_report(bundle)
+    if report is None:
+        raise ExportError(
+            "{folder} has no {files}; make it first: python -m export all {folder}.",
+            folder=bundle.folder,
+            files="parity report",
+        )
+    refresh_card(bundle, report, str(options.bundle))
+    sys.stderr.write(f"wrote {bundle.folder / CARD}\n")
+
+
+def _push(options: argparse.Namespace) -> None:
+    from .push import PushOptions, push
+
+    push(PushOptions.from_arguments(options), verified)
+
+
+def _add_folder(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("bundle", metavar="BUNDLE", type=Path, help="a model folder")
+
+
+def _add_verify(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("bundle", metavar="BUNDLE", help="a model folder with its exports, or USER/NAME[@REVISION]")
+    parser.add_argument("--trust-code", action="store_true", help="of a model on the Hub, its TorchScript archive too")
+    parser.add_argument("--device", help="cuda: compare eager on the GPU with the ONNX graphs instead")
+    parser.add_argument("--json", action="store_true", help="print the report for programs")
+
+
+def _add_card(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("bundle", metavar="BUNDLE", type=Path, help="a model folder with its parity report")
+
+
+def add_push_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to publish, where, and how."""
+    parser.add_argument("bundle", metavar="BUNDLE", type=Path, help="a model folder with its exports")
+    parser.add_argument("repo_id", metavar="USER/NAME", help="the model repo on the Hub; made if it is not there")
+    parser.add_argument("--private", action="store_true", help="make a new repo (and Space) private")
+    parser.add_argument("--revision", metavar="BRANCH", default="main", help="branch to publish to (default main)")
+    parser.add_argument("--create-pr", action="store_true", help="propose the commit as a pull request")
+    parser.add_argument("--message", metavar="TEXT", default="", help="of the commit")
+    parser.add_argument("--license", metavar="ID", default="", help="of the weights, such as apache-2.0, for the card")
+    parser.add_argument(
+        "--space", metavar="USER/NAME", default="", help="also publish a Gradio Space that serves the model"
+    )
+    parser.add_argument("--space-hardware", metavar="NAME", default="", help="such as t4-small or zero-a10g")
+    parser.add_argument(
+        "--space-token",
+        metavar="VARIABLE",
+        default="",
+        help="environment variable with a read token, which becomes the secret of a private model's Space",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print files, sizes, hashes and card; no network")
+
+
+# Name → summary, the function that runs it, the one that adds its arguments, and an example's arguments.
+_TABLE = (
+    ("torchscript", "write the TorchScript archive of a model folder.", _torchscript, _add_folder, ""),
+    ("onnx", "write the ONNX graphs of a model folder, over its own weights file.", _onnx, _add_folder, ""),
+    ("int8", "write the 8-bit weights of a model folder and the graphs over them.", _int8, _add_folder, ""),
+    (
+        "all",
+        "write every graph and archive of a model folder, prove them equal, and write the parity report and the card.",
+        _all,
+        _add_folder,
+        "",
+    ),
+    (
+        "verify",
+        "compare every backend of a model folder with eager PyTorch; exit 1 if one differs.",
+        _verify,
+        _add_verify,
+        " --json",
+    ),
+    (
+        "card",
+        "write the card of a verified model folder anew, with what the model says to a few prompts.",
+        _card,
+        _add_card,
+        "",
+    ),
+    (
+        "push",
+        "publish a verified model folder on the Hugging Face Hub, and a Space for it.",
+        _push,
+        add_push_arguments,
+        " USER/NAME --space USER/NAME",
+    ),
+)
+COMMANDS = {
+    name: SimpleNamespace(
+        __doc__=summary,
+        EXAMPLE=f"python -m export {name} checkpoints/translate{example}",
+        add_arguments=add_arguments,
+        run=run,
+    )
+    for name, summary, run, add_arguments, example in _TABLE
+}
