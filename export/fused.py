@@ -1,10 +1,10 @@
 """Attention, linear layers and embedding as ONNX Runtime's fast operators, with the model's own parameters.
 
-The one place where a second form of a part exists, and for export only. Gemm takes the weights as they are
+Parts of the model in a second form, for export only. Gemm takes the weights as they are
 stored, without a transpose, but rows only: so the decoder's stream is flat, one row a position. Add and
 LayerNormalization stay two operators: ONNX Runtime's CPU takes longer for SkipLayerNormalization, up to eight times.
 
-Shapes: B batch, T new tokens, S source, C places of the cache, H heads, D model width, K head width.
+Shapes: B batch, T new tokens, S source, C cache slots, H heads, D model width, K head width.
 """
 
 from collections.abc import Callable
@@ -139,7 +139,7 @@ class SourceAttention(nn.Module):
         _keep_table(self, table)
 
     def forward(self, x: Tensor, view: View, past_key: None, past_value: None) -> tuple[Tensor, Tensor, Tensor]:
-        """The result (B·S D); nobody asks for the keys and values."""
+        """The result (B·S D); the keys and values are not used."""
         mask = view.mask  # B S, as numbers: 0 at padding
         assert mask is not None
         qkv = self.qkv(x).view(mask.size(0), mask.size(1), 3 * x.size(1))  # B S 3·D

@@ -49,6 +49,7 @@ def table_formula(name: str, length: int, width: int) -> tuple[list[NodeProto], 
         frequency, phase = frequency.repeat(2), np.tile([0.0, quarter], pairs)
     else:
         phase = np.full(pairs, quarter if kind == COSINE else 0.0)
+    # The names stand in the graphs that are published.
     constants = {"places": np.arange(length, dtype=np.float64)[:, None], "frequency": frequency, "phase": phase}
     part = {key: f"{name}.{key}" for key in (*constants, "turned", "shifted", "float64")}
     nodes = [

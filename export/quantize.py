@@ -152,7 +152,7 @@ def quantize_graph(
 
 
 def _quantized_node(node: NodeProto, index: WeightIndex, linear_nodes: Callable[[Linear], LinearNodes]) -> LinearNodes:
-    """What stands in the place of a node: itself, unless it uses a quantized weight."""
+    """What replaces a node: itself, unless it uses a quantized weight."""
     where = {"Gemm": 1, "Gather": 0}.get(node.op_type)
     weight = "" if where is None else node.input[where]
     if weight + QUANTIZED not in index.tensors:
@@ -255,7 +255,7 @@ def _summed(names: Sequence[str], y: str) -> Iterator[NodeProto]:
 
 
 def _quantized(x: str, name: str) -> Iterator[NodeProto]:
-    """Rows (R k) as bytes `name.rounded`, and one scale a row, `name.step`.
+    """Rows (R k) as bytes `name.rounded`, and one scale per row, `name.step`.
 
     A row of zeros has the scale 0 and bytes without meaning, which the scale makes zeros again.
     """
