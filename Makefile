@@ -1,36 +1,47 @@
-# `make app` serves the page, `make test` checks everything CI checks; both set up what they need.
+# `make app` serves the page, `make check` is the quick check, `make test` checks everything CI checks; all of them set
+# up what they need in .venv.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-SUDO   := $(if $(filter 0,$(shell id -u)),,sudo -n)
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: app test test-all bench lint types format clean
+# Worksteal gives each worker whole files to begin with, so that what a file sets up is set up once.
+PYTEST := $(BIN)/python -m pytest
+SPREAD := -n auto --dist worksteal
+
+.PHONY: app check test test-all bench lint types format clean
 
 app: $(VENV)/.app
 	$(BIN)/python app.py
 
-test: lint types $(VENV)/.browser
-	$(BIN)/python -m pytest -n auto -m "not slow and not alone"
-	$(BIN)/python -m pytest -m "alone and not slow"
+check: lint types
+	$(PYTEST) $(SPREAD) -m "not slow and not alone and not browser and not long"
 
-test-all: lint types $(VENV)/.browser
-	$(BIN)/python -m pytest -n auto -m "not alone"
-	$(BIN)/python -m pytest -m alone
+test: $(VENV)/.browser lint types
+	$(PYTEST) $(SPREAD) -m "not slow and not alone"
+	$(PYTEST) -m "alone and not slow"
+
+test-all: $(VENV)/.browser lint types
+	$(PYTEST) $(SPREAD) -m "not alone"
+	$(PYTEST) -m alone
 
 # Who is faster, side by side. Half an hour on two cores that have nothing else to do.
 bench: $(VENV)-bench/.bench $(VENV)-optimum/.bench
 	$(VENV)-bench/bin/python -m benchmarks.speed --python optimum=$(VENV)-optimum/bin/python
 	$(VENV)-bench/bin/python -m benchmarks.growth
 
-$(VENV)-bench/.bench: requirements-bench.txt requirements.txt
+$(VENV)-bench/.bench: requirements-bench.txt requirements-dev.txt requirements.txt
 	$(PYTHON) -m venv $(VENV)-bench
 	$(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-bench.txt
 	touch $@
 
-$(VENV)-optimum/.bench: requirements-optimum.txt
+# optimum needs an older huggingface_hub than we do, so it gets an environment of its own.
+OPTIMUM := numpy==2.4.6 onnx==1.23.2 onnxruntime==1.31.1 optimum-onnx==0.1.0 tokenizers==0.22.2 torch==2.13.0 \
+	transformers==4.57.6
+
+$(VENV)-optimum/.bench: Makefile
 	$(PYTHON) -m venv $(VENV)-optimum
-	$(VENV)-optimum/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-optimum.txt
+	$(VENV)-optimum/bin/python -m pip install --quiet --disable-pip-version-check $(OPTIMUM)
 	touch $@
 
 lint: $(VENV)/.dev
@@ -56,13 +67,16 @@ $(VENV)/.dev: requirements.txt requirements-dev.txt | $(VENV)/bin/python
 	$(PIP) -r requirements-dev.txt
 	touch $@ $(VENV)/.app
 
-# A real browser for the page's tests: the Chromium that is there, else Debian's, else Playwright's own.
+# A real browser for the page's tests: the Chromium on the PATH, or Playwright's own. Only root installs one.
+CHROMIUM_IS_THERE = chromium --version >/dev/null 2>&1 || $(BIN)/python -c 'import os; from playwright.sync_api import \
+	sync_playwright; os._exit(not os.path.exists(sync_playwright().start().chromium.executable_path))'
+
 $(VENV)/.browser: $(VENV)/.dev
-	chromium --version >/dev/null 2>&1 \
-	|| { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq chromium && chromium --version >/dev/null; } \
-	|| $(BIN)/python -m playwright install --with-deps chromium \
-	|| { echo "No Chromium could be had; install one and have it on the PATH as chromium." >&2; exit 1; }
-	touch $@
+	@$(CHROMIUM_IS_THERE) \
+	|| { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq chromium && chromium --version >/dev/null; } \
+	|| { echo "make test needs Chromium: install the package chromium, or run \
+	'$(BIN)/playwright install chromium'; make check needs none." >&2; exit 1; }
+	@touch $@
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

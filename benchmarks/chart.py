@@ -1,4 +1,4 @@
-"""The picture of a contest: one panel a shape and batch, one bar a contestant."""
+"""The picture of a comparison: one panel per shape and batch, one bar per engine."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,16 +25,16 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    contests = [contest for contest in found["contests"] if contest["threads"] == found["contests"][0]["threads"]]
+    threads = found["comparisons"][0]["threads"]
+    comparisons = [comparison for comparison in found["comparisons"] if comparison["threads"] == threads]
     figure, panels = pyplot.subplots(
-        2, len(contests), figsize=(5.2 * len(contests), 6.4), squeeze=False, layout="constrained"
+        2, len(comparisons), figsize=(5.2 * len(comparisons), 6.4), squeeze=False, layout="constrained"
     )
-    for column, contest in enumerate(contests):
-        for row, (task, rows) in enumerate((("one", 1), ("many", contest["rows"]))):
-            _panel(panels[row][column], contest, task)
+    for column, comparison in enumerate(comparisons):
+        for row, (task, rows) in enumerate((("one", 1), ("many", comparison["rows"]))):
+            _panel(panels[row][column], comparison, task)
             text = "one text at a time" if rows == 1 else f"{rows} texts at once"
-            panels[row][column].set_title(f"{contest['shape']}, {text}", loc="left", fontsize=11, weight="bold")
-    threads = contests[0]["threads"]
+            panels[row][column].set_title(f"{comparison['shape']}, {text}", loc="left", fontsize=11, weight="bold")
     where = found["machine"]["processor"]
     figure.suptitle(f"Tokens a second, {threads} thread{'s' if threads > 1 else ''}, {where}", fontsize=12)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,8 +42,8 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
     pyplot.close(figure)
 
 
-def _panel(panel: Any, contest: Mapping[str, Any], task: str) -> None:
-    speeds = {name: entry["tokens_per_second"][task] for name, entry in contest["entries"].items()}
+def _panel(panel: Any, comparison: Mapping[str, Any], task: str) -> None:
+    speeds = {name: entry["tokens_per_second"][task] for name, entry in comparison["entries"].items()}
     names = sorted(speeds, key=lambda name: speeds[name])
     colours = [OURS if NAMES[name].startswith("Tiny") else PEERS for name in names]
     bars = panel.barh([NAMES[name] for name in names], [speeds[name] for name in names], color=colours, height=0.72)

@@ -38,24 +38,24 @@ SHAPES_OF_BATCHES = ((512, 32), (256, 64))  # rows and tokens of a training batc
 STEPS = 30  # training steps per round
 
 
-class WithoutSpeculation(cuda_graphs.CapturedBackend):
+class WithoutSpeculation(cuda_graphs.CudaGraphBackend):
     """Captured steps, none of which is started before it is asked for."""
 
-    def _at(self, *arguments: Any, **named: Any) -> Any:
-        state = super()._at(*arguments, **named)
-        state.patience = sys.maxsize
+    def _state_on(self, *arguments: Any, **named: Any) -> Any:
+        state = super()._state_on(*arguments, **named)
+        state.speculate_after = sys.maxsize
         return state
 
 
-class CompiledStep(cuda_graphs.RecordedStep):
+class CompiledStep(cuda_graphs.CapturedStep):
     """The step compiled by torch, with the CUDA graphs that `reduce-overhead` makes."""
 
     def __init__(self, *arguments: Any) -> None:
-        capture, cuda_graphs.record = cuda_graphs.record, lambda *_: None
+        capture, cuda_graphs.capture = cuda_graphs.capture, lambda *_: None
         try:
             super().__init__(*arguments)
         finally:
-            cuda_graphs.record = capture
+            cuda_graphs.capture = capture
 
     def finish(self, n_rows: int) -> np.ndarray:
         """Logits of what was started last."""
@@ -70,9 +70,9 @@ class CompiledStep(cuda_graphs.RecordedStep):
 class Compiled(WithoutSpeculation):
     """Every step by `torch.compile(mode="reduce-overhead")` over the same static buffers."""
 
-    def _record(self, state: Any, n_rows: int, n_places: int) -> Any:
-        places = state.places
-        keys, values = places.caches(n_rows, n_places)
+    def _capture(self, state: Any, n_rows: int, n_slots: int) -> Any:
+        buffers = state.buffers
+        keys, values = buffers.caches(n_rows, n_slots)
         for buffer in (*keys, *values):
             torch._dynamo.mark_static_address(buffer)
 
@@ -81,13 +81,15 @@ class Compiled(WithoutSpeculation):
             return logits[:, -1]
 
         compiled = torch.compile(decode, mode="reduce-overhead", dynamic=False)
-        last = min(n_places, self.config.max_length) - 1
-        return CompiledStep(compiled, n_rows, last, self.config.vocab_size, self.device, self._workspace, state.lengths)
+        last = min(n_slots, self.config.max_length) - 1
+        return CompiledStep(
+            compiled, n_rows, last, self.config.vocab_size, self.device, self._memory_pool, state.lengths
+        )
 
 
 DECODERS = {
     "eager": EagerBackend,
-    "captured": cuda_graphs.CapturedBackend,
+    "captured": cuda_graphs.CudaGraphBackend,
     "captured, no speculation": WithoutSpeculation,
     "torch.compile": Compiled,
 }

@@ -20,7 +20,7 @@ from tiny_transformer.backends import device_name, open_backend
 from tiny_transformer.backends.base import Batch
 from tiny_transformer.bundle import Bundle
 
-from .contest import RESULTS, ROOT, Task, contest
+from .comparison import RESULTS, ROOT, Task, compare
 from .machine import describe
 from .models import make
 from .shapes import SHAPES
@@ -50,7 +50,7 @@ def main() -> None:
     machine = describe() | {"device": device_name(options.device)}
     folders = make(options.models, shape, [ours, peer])
     tasks = [Task(str(n), shape.rows(n, SEED), shape.n_new) for n in options.rows]
-    records = contest(folders, tasks, rounds=options.rounds, threads=1, device=options.device)
+    records = compare(folders, tasks, rounds=options.rounds, threads=1, device=options.device)
     entries = summed_up(records, tasks, ours)
     found: dict[str, Any] = {
         "machine": machine,

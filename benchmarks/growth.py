@@ -24,7 +24,7 @@ from tiny_transformer.backends.base import Batch
 from tiny_transformer.backends.onnx_runtime import OrtBackend, open_ort
 from tiny_transformer.bundle import Bundle
 
-from .contest import RESULTS, ROOT
+from .comparison import RESULTS, ROOT
 from .machine import describe
 from .models import make
 from .shapes import FIRST_WORD, SHAPES

@@ -18,7 +18,7 @@ from typing import Any
 from tiny_transformer.atomic import write_file
 from tiny_transformer.bundle import Bundle
 
-from .contest import RESULTS, ROOT, Record, Task, contest
+from .comparison import RESULTS, ROOT, Record, Task, compare
 from .machine import describe
 from .models import copies
 from .summary import agreement, ratio
@@ -43,7 +43,7 @@ def main() -> None:
     found: dict[str, Any] = {"machine": describe(), "threads": options.threads, "sentences": len(rows), "beams": {}}
     for beams in BEAMS:
         tasks = [Task("texts", rows, 0, beams=beams)]
-        records = contest(folders, tasks, rounds=options.rounds, threads=options.threads)
+        records = compare(folders, tasks, rounds=options.rounds, threads=options.threads)
         entries = {name: summed_up(record, records["onnx"], len(rows)) for name, record in records.items()}
         for name, entry in entries.items():
             speed, same = entry["sentences_per_second"], entry["rows_as_ours"]
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def summed_up(record: Record, reference: Record, n_rows: int) -> dict[str, Any]:
-    """Plain values of one contestant; its ids are compared with the reference's."""
+    """Plain values of one engine; its ids are compared with the reference's."""
     seconds, ids = record.seconds["texts"], record.ids["texts"]
     return {
         "seconds": seconds,

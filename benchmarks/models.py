@@ -1,4 +1,4 @@
-"""The models of the contest, made once: ours with random weights, and everyone's copy of them.
+"""The models of the comparison, made once: ours with random weights, and everyone's copy of them.
 
 What is kept lies under a hash of what it was made from: graphs of an older exporter, or a peer's copy of older weights,
 would be measured as if they were today's.
@@ -12,8 +12,8 @@ from pathlib import Path
 from tiny_transformer.bundle import CONFIG, WEIGHTS, WEIGHTS_INT8, Bundle, sha256
 from tiny_transformer.commands.init import random_bundle
 
-from .contest import ROOT
-from .contestants import ENTRIES, Entry
+from .comparison import ROOT
+from .engines import ENTRIES, Entry
 from .shapes import Shape
 
 OURS = "tiny_transformer"

@@ -2,7 +2,7 @@
 
     python -m benchmarks.speed [--shapes S1 S2 G] [--threads 1 2] [--rounds 7] [--python optimum=ENV/bin/python]
 
-Every contestant is a process of its own; all are open at once, work one at a time, and take turns in an order that
+Every engine is a process of its own; all are open at once, work one at a time, and take turns in an order that
 rotates. What is timed is greedy generation of a fixed number of tokens from ids: no tokenizer, no early end. Ratios
 are medians over rounds of times measured in the same round. Prints a table, writes the JSON and draws the chart.
 """
@@ -22,8 +22,8 @@ from tiny_transformer.bundle import WEIGHTS, WEIGHTS_INT8
 from tiny_transformer.weights import read_index
 
 from .chart import draw
-from .contest import RESULTS, ROOT, Record, Task, contest
-from .contestants import ENTRIES
+from .comparison import RESULTS, ROOT, Record, Task, compare
+from .engines import ENTRIES
 from .machine import describe
 from .models import make
 from .shapes import SHAPES, Shape
@@ -46,7 +46,7 @@ FILES = {
 
 
 def main() -> None:
-    """Run every contest that was asked for."""
+    """Run every comparison that was asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     usual = [name for name in FILES if name != "optimum"]  # which wants an interpreter of its own
@@ -62,7 +62,7 @@ def main() -> None:
     options = parser.parse_args()
     pythons = dict(item.split("=", 1) for item in options.python)
     entries = [*options.entries, *(name for name in pythons if name not in options.entries)]
-    found: dict[str, Any] = {"machine": describe(), "rounds": options.rounds, "contests": []}
+    found: dict[str, Any] = {"machine": describe(), "rounds": options.rounds, "comparisons": []}
     if options.json.is_file():
         kept = json.loads(options.json.read_text(encoding="utf-8"))
         if (kept["machine"], kept["rounds"]) == (found["machine"], found["rounds"]):
@@ -70,21 +70,21 @@ def main() -> None:
     for name in options.shapes:
         folders = make(options.models, SHAPES[name], entries)
         for threads in options.threads:
-            new = one_contest(SHAPES[name], folders, threads, options, pythons)
-            found["contests"] = [*(old for old in found["contests"] if key(old) != key(new)), new]
-            found["contests"].sort(key=lambda one: (list(SHAPES).index(one["shape"]), one["threads"]))
+            new = one_comparison(SHAPES[name], folders, threads, options, pythons)
+            found["comparisons"] = [*(old for old in found["comparisons"] if key(old) != key(new)), new]
+            found["comparisons"].sort(key=lambda one: (list(SHAPES).index(one["shape"]), one["threads"]))
             # Kept as it grows: whoever ends a long run early still has what was measured.
             write_file(options.json, json.dumps(found, indent=1) + "\n")
     draw(found, options.chart)
     print(f"\nwrote {options.json} and {options.chart}", file=sys.stderr)
 
 
-def key(contest: Mapping[str, Any]) -> tuple[str, int]:
-    """What a later run of the same contest replaces, on the same machine and by the same rules."""
-    return contest["shape"], contest["threads"]
+def key(comparison: Mapping[str, Any]) -> tuple[str, int]:
+    """What a later run of the same comparison replaces, on the same machine and by the same rules."""
+    return comparison["shape"], comparison["threads"]
 
 
-def one_contest(
+def one_comparison(
     shape: Shape, folders: Mapping[str, Path], threads: int, options: argparse.Namespace, pythons: Mapping[str, str]
 ) -> dict[str, Any]:
     """One shape, one number of threads."""
@@ -94,7 +94,7 @@ def one_contest(
         Task("many", shape.rows(many, SEED), shape.n_new),
         Task("first", shape.rows(one, SEED), 1, times=3),
     ]
-    records: dict[str, Record] = contest(folders, tasks, rounds=options.rounds, threads=threads, pythons=pythons)
+    records: dict[str, Record] = compare(folders, tasks, rounds=options.rounds, threads=threads, pythons=pythons)
     entries = summed_up(records, tasks, next(iter(folders)))
     for name, entry in entries.items():
         entry["disk_mb"] = disk(folders[name], FILES[name]) / 2**20

@@ -1,11 +1,11 @@
-"""From timings to ratios: what is said of a contest, and how it is printed."""
+"""From timings to ratios: what is said of a comparison, and how it is printed."""
 
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .contest import Record, Task
+from .comparison import Record, Task
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
 
 
 def summed_up(records: Mapping[str, Record], tasks: Sequence[Task], reference: str) -> dict[str, Any]:
-    """Plain values of one contest; ids are compared with those of `reference`."""
+    """Plain values of one comparison; ids are compared with those of `reference`."""
     entries = {}
     for name, record in records.items():
         entries[name] = {
@@ -72,7 +72,7 @@ def ratios(shape: str, entries: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def print_entries(title: str, entries: Mapping[str, Any]) -> None:
-    """One line a contestant."""
+    """One line per engine."""
     print(f"\n{title}")
     columns = {"tokens/s": 10, "in batches": 12, "first token": 13, "start": 8, "memory": 9, "disk": 8, "same ids": 10}
     print(" " * 18 + "".join(f"{column:>{width}}" for column, width in columns.items()))
@@ -86,7 +86,7 @@ def print_entries(title: str, entries: Mapping[str, Any]) -> None:
 
 
 def print_ratios(found: Sequence[Mapping[str, Any]]) -> None:
-    """One line a comparison."""
+    """One line per comparison."""
     for line in found:
         wanted = "" if line["goal"] is None else f"   wanted {line['goal']}"
         names = f"{line['ours']} / {line['peer']}, {line['rows']}"

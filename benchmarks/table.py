@@ -1,43 +1,109 @@
-"""The README's table of ratios, from the kept results.
+"""The tables of the README and of docs/benchmarks.md, from the kept results.
 
-python -m benchmarks.table [benchmarks/results/speed-cpu.json]
+python -m benchmarks.table [benchmarks/results]
 """
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .chart import NAMES
-from .contest import RESULTS
+from .comparison import RESULTS
 
-KEPT = RESULTS / "speed-cpu.json"
+SUMMARY_SHAPES = ("S1", "G")
 
 
-def table(found: Mapping[str, Any], threads: int = 1) -> str:
-    """Markdown: a line a comparison, a column a shape; medians, and the least and the most of the rounds."""
-    contests = [contest for contest in found["contests"] if contest["threads"] == threads]
-    columns = [contest["shape"] for contest in contests]
+def speed_table(found: Mapping[str, Any], threads: int) -> str:
+    """One line per comparison, one column per shape: medians, with the least and the most of the rounds."""
+    comparisons = [comparison for comparison in found["comparisons"] if comparison["threads"] == threads]
     lines: dict[tuple[str, str, str], dict[str, str]] = {}
-    for contest in contests:
-        for one in contest["ratios"]:
+    for comparison in comparisons:
+        for one in comparison["ratios"]:
             rows = {"one": "1", "many": "16 / 32"}[one["rows"]]
-            cell = f"**{one['median']:.2f}** ({one['least']:.2f} – {one['most']:.2f})"
-            lines.setdefault((one["ours"], one["peer"], rows), {})[contest["shape"]] = cell
-    text = [f"| ours | peer | rows | {' | '.join(columns)} |", f"|---|---|---|{'---|' * len(columns)}"]
-    for (ours, peer, rows), cells in lines.items():
-        shown = " | ".join(cells.get(column, "") for column in columns)
-        text.append(f"| `{ours}` | {NAMES[peer]} | {rows} | {shown} |")
-    return "\n".join(text)
+            lines.setdefault((one["ours"], one["peer"], rows), {})[comparison["shape"]] = spread(one)
+    columns = [comparison["shape"] for comparison in comparisons]
+    body = (
+        (f"`{ours}`", NAMES[peer], rows, *(cells.get(column, "") for column in columns))
+        for (ours, peer, rows), cells in lines.items()
+    )
+    return _markdown(["ours", "peer", "rows", *columns], body)
+
+
+def summary_table(found: Mapping[str, Any]) -> str:
+    """The README's: one line per pair of engines, medians alone, "one thread / two threads"."""
+    columns: dict[tuple[str, str], str] = {}
+    lines: dict[tuple[str, str], dict[tuple[str, str], list[str]]] = {}
+    for comparison in found["comparisons"]:
+        if comparison["shape"] in SUMMARY_SHAPES:
+            for task, rows in (("one", "1 row"), ("many", f"{comparison['rows']} rows")):
+                columns[comparison["shape"], task] = f"{comparison['shape']}, {rows}"
+            for one in comparison["ratios"]:
+                cells = lines.setdefault((one["ours"], one["peer"]), {})
+                cells.setdefault((comparison["shape"], one["rows"]), []).append(f"{one['median']:.2f}")
+    body = (
+        (f"`{ours}`", NAMES[peer], *(" / ".join(cells.get(column, [])) for column in columns))
+        for (ours, peer), cells in lines.items()
+    )
+    return _markdown(["ours", "peer", *columns.values()], body)
+
+
+def many_texts_table(found: Mapping[str, Any]) -> str:
+    """A thousand sentences: one column per beam size."""
+    pairs = next(iter(found["beams"].values()))["ratios"]
+    body = []
+    for pair in pairs:
+        ours, peer = pair.split(" / ")
+        body.append((f"`{ours}`", NAMES[peer], *(spread(beams["ratios"][pair]) for beams in found["beams"].values())))
+    return _markdown(["ours", "peer", *(f"beam {beams}" for beams in found["beams"])], body)
+
+
+def gpu_table(results: Sequence[Mapping[str, Any]]) -> str:
+    """On a GPU: one line per precision, one column per batch size."""
+    body = [
+        (
+            f"`eager`, {one['precision']}",
+            f"{NAMES['transformers']}, {one['precision']}",
+            *(spread(line["ratio"]) for line in one["rows"].values()),
+        )
+        for one in results
+    ]
+    columns = [f"{rows} row{'' if rows == '1' else 's'}" for rows in results[0]["rows"]]
+    return _markdown(["ours", "peer", *columns], body)
+
+
+def spread(ratio: Mapping[str, float]) -> str:
+    """A ratio's median, and the least and the most of its rounds."""
+    return f"**{ratio['median']:.2f}** ({ratio['least']:.2f} – {ratio['most']:.2f})"
+
+
+def tables(folder: Path = RESULTS) -> dict[str, str]:
+    """Title → Markdown of every table, from the results in a folder."""
+
+    def read(name: str) -> dict[str, Any]:
+        values: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
+        return values
+
+    found = read("speed-cpu.json")
+    threads = sorted({comparison["threads"] for comparison in found["comparisons"]})
+    return {
+        "summary": summary_table(found),
+        **{f"threads: {n}": speed_table(found, n) for n in threads},
+        "many texts": many_texts_table(read("many-texts-cpu.json")),
+        "gpu": gpu_table([read("speed-cuda.json"), read("speed-cuda-bfloat16.json")]),
+    }
+
+
+def _markdown(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(f"| {' | '.join(line)} |" for line in body)]
+    return "\n".join(lines)
 
 
 def main() -> None:
-    """Print it."""
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else KEPT
-    found = json.loads(path.read_text(encoding="utf-8"))
-    for threads in sorted({contest["threads"] for contest in found["contests"]}):
-        print(f"\nthreads: {threads}\n\n{table(found, threads)}")
+    """Print them."""
+    for title, text in tables(Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS).items():
+        print(f"\n{title}\n\n{text}")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,9 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from tiny_transformer.data.batches import TrainingData
 from tiny_transformer.data.examples import read_examples
 from tiny_transformer.data.records import texts_of
-from tiny_transformer.model import build_model, count_parameters
+from tiny_transformer.data.source import Source
+from tiny_transformer.errors import TinyTransformerError
+from tiny_transformer.model import build_model
 from tiny_transformer.tokenizer import Tokenizer
 from tiny_transformer.training.checkpoint import RunState
 from tiny_transformer.training.distributed import World, joined_world
@@ -32,7 +34,6 @@ from tiny_transformer.training.finish import hardware, versions
 from tiny_transformer.training.loop import StepBatch, Trainer
 from tiny_transformer.training.progress import Reporter
 from tiny_transformer.training.recipe import Recipe, load_recipe
-from tiny_transformer.training.settings import Source
 
 SHAPES = ("translate", "gpt")
 GPT = ("model.d_model=384", "model.n_heads=6", "model.n_decoder_layers=6", "model.d_ff=1536", "model.max_length=512")
@@ -42,8 +43,8 @@ RESULT = Path(__file__).parent / "results" / "training-speed.json"
 WORK = {"cuda": (ProfilerActivity.CUDA, "kernel"), "cpu": (ProfilerActivity.CPU, "cpu_op")}
 
 
-def main() -> None:
-    """Measure the shapes, print a table, write the result."""
+def main() -> int:
+    """Measure the shapes, print a table, write the result; 0, or 2 where the data or a setting is at fault."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--data", default="", help="the data folder of the recipes (default: random text)")
@@ -53,6 +54,16 @@ def main() -> None:
     parser.add_argument("--device", help="cpu or cuda (default: cuda where there is one)")
     parser.add_argument("--out", type=Path, default=RESULT, help="the JSON file to write")
     options = parser.parse_args()
+    try:
+        run(options)
+    except TinyTransformerError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure every shape that was asked for."""
     after = {"warmup_seconds": options.warmup_seconds, "seconds": options.seconds}
     result: dict[str, Any] = {"hardware": hardware(1), "versions": versions(), **after, "shapes": {}}
     for name in options.shapes:
@@ -75,7 +86,7 @@ def measure(name: str, options: argparse.Namespace, folder: Path) -> dict[str, A
         found = bench.run_for(options.seconds)
         busy = bench.busy_share()
         result = {
-            "parameters": count_parameters(bench.trainer.model),
+            "parameters": sum(parameter.numel() for parameter in bench.trainer.parameters),
             "batch_tokens": recipe.training.batch_tokens,
             "tokens_per_second": found.tokens_per_second,
             "steps_per_second": found.steps_per_second,
@@ -263,4 +274,4 @@ def peak_memory(device: torch.device) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,25 +1,29 @@
-"""One contestant in a process of its own: opens its model, then does the work it is told, line by line.
+"""One engine in a process of its own: opens its model, then does the work it gets, line by line.
 
     python -m benchmarks.worker ENTRY FOLDER THREADS DEVICE
 
-Every line on standard input is a `benchmarks.contest.Task` as JSON; every answer tells the seconds
+Every line on standard input is a `benchmarks.comparison.Task` as JSON; every answer tells the seconds
 it took, the ids, and the process's memory.
 """
 
 import json
 import os
+import resource
 import sys
 import time
 from importlib import import_module
 from pathlib import Path
 
-from .contestants import ENTRIES
+from .engines import ENTRIES
 
 
 def memory(field: str) -> float:
-    """MB of this process: VmRSS now, or VmHWM at the peak."""
-    with open("/proc/self/status") as status:
-        return int(next(line.split()[1] for line in status if line.startswith(f"{field}:"))) / 1024
+    """MB of this process: VmRSS now, or VmHWM at the peak. macOS, which has no /proc, knows the peak alone."""
+    status = Path("/proc/self/status")
+    if not status.is_file():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # bytes on macOS
+    lines = status.read_text(encoding="utf-8").splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith(f"{field}:"))) / 1024
 
 
 def main() -> None:

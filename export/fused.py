@@ -14,21 +14,25 @@ import torch
 from torch import Tensor, nn
 from torch.onnx.ops import symbolic, symbolic_multi_out
 
-from tiny_transformer.model.attention import CrossAttention, SelfAttention, View
+from tiny_transformer.model.attention import AttentionContext, CrossAttention, LayerMemory, SelfAttention
 from tiny_transformer.model.embedding import Embedding
 
 TURNS_ITSELF = 16  # GroupQueryAttention turns heads whose width is a multiple of this; others are turned before it
 Keep = Callable[[str, Tensor], None]  # takes the weights (B H T S) of one "encoder", "decoder" or "cross" attention
+KeepCache = Callable[[Tensor, Tensor], None]  # takes a decoder layer's keys and values, the new ones among them
 
 
-def fuse(model: Any, keep: Keep | None = None) -> Any:
-    """The same model on fused operators; `keep` is shown the attention weights."""
+def fuse(model: Any, keep: Keep | None = None, keep_cache: KeepCache | None = None) -> Any:
+    """The same model on fused operators; `keep` gets the attention weights, `keep_cache` the decoder's cache.
+
+    The model writes its cache in place, which an ONNX graph cannot: the operator makes a new one.
+    """
     table = model.rotation.table
     for layer in model.encoder.layers if hasattr(model, "encoder") else ():
         layer.self_attention = SourceAttention(layer.self_attention, table, keep)
     for layer in model.decoder.layers:
-        layer.self_attention = CachedAttention(layer.self_attention, table, keep)
-        if layer.cross:
+        layer.self_attention = CachedAttention(layer.self_attention, table, keep, keep_cache)
+        if hasattr(layer, "cross_attention"):
             layer.cross_attention = MemoryAttention(layer.cross_attention, keep)
     model.embedding = RowEmbedding(model.embedding)
     for parent in list(model.modules()):
@@ -82,22 +86,23 @@ class CachedAttention(nn.Module):
     cosine: Tensor
     sine: Tensor
 
-    def __init__(self, attention: SelfAttention, table: Tensor, keep: Keep | None) -> None:
+    def __init__(
+        self, attention: SelfAttention, table: Tensor, keep: Keep | None, keep_cache: KeepCache | None
+    ) -> None:
         super().__init__()
         self.qkv, self.output = RowLinear(attention.qkv), RowLinear(attention.output)
-        self.n_heads, self.rotary, self.keep = attention.n_heads, attention.rotary, keep
+        self.n_heads, self.rotary = attention.n_heads, attention.rotary
+        self.keep, self.keep_cache = keep, keep_cache
         _keep_table(self, table)
 
-    def forward(
-        self, x: Tensor, view: View, past_key: Tensor | None, past_value: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The result (B·T D) and the cache with the new keys and values in it."""
-        assert view.positions is not None
-        batch, length = view.positions.shape
+    def forward(self, x: Tensor, context: AttentionContext) -> Tensor:
+        """B·T D → B·T D."""
+        positions, past = context.positions, context.cache
+        batch, length = positions.shape
         width = x.size(1)
-        last = view.positions[:, -1].to(torch.int32)  # B
-        total = (view.positions.max() + 1).to(torch.int32)
-        cache = (batch, self.n_heads, length, width // self.n_heads) if past_key is None else past_key.shape
+        last = positions[:, -1].to(torch.int32)  # B
+        total = (positions.max() + 1).to(torch.int32)
+        cache = (batch, self.n_heads, length, width // self.n_heads) if past is None else past.key.shape
         attributes: dict[str, Any] = {"num_heads": self.n_heads, "kv_num_heads": self.n_heads}
         qkv = self.qkv(x).view(batch, length, 3 * width)
         heads: tuple[Tensor | None, ...] = (qkv, None, None)
@@ -107,13 +112,13 @@ class CachedAttention(nn.Module):
             tables = (self.cosine, self.sine)
         elif self.rotary:
             query, key, value = qkv.chunk(3, dim=-1)  # each B T D
-            heads = (_turn(self, query, view.positions), _turn(self, key, view.positions), value)
-        inputs = (*heads, past_key, past_value, last, total, *tables)
+            heads = (_turn(self, query, positions), _turn(self, key, positions), value)
+        inputs = (*heads, *(past or (None, None)), last, total, *tables)
         shapes = [(batch, length, width), cache, cache]
         if self.keep is not None:
             attributes["qk_output"] = 2  # the weights, after softmax
             shapes.append((batch, self.n_heads, length, length))
-        context, key, value, *weights = symbolic_multi_out(
+        mixed, key, value, *weights = symbolic_multi_out(
             "com.microsoft::GroupQueryAttention",
             inputs,
             attributes,
@@ -123,7 +128,10 @@ class CachedAttention(nn.Module):
         )
         if self.keep is not None:
             self.keep("decoder", weights[0])
-        return self.output(context.flatten(0, 1)), key, value
+        if self.keep_cache is not None:
+            self.keep_cache(key, value)
+        result: Tensor = self.output(mixed.flatten(0, 1))
+        return result
 
 
 class SourceAttention(nn.Module):
@@ -138,9 +146,9 @@ class SourceAttention(nn.Module):
         self.n_heads, self.rotary, self.keep = attention.n_heads, attention.rotary, keep
         _keep_table(self, table)
 
-    def forward(self, x: Tensor, view: View, past_key: None, past_value: None) -> tuple[Tensor, Tensor, Tensor]:
-        """The result (B·S D); the keys and values are not used."""
-        mask = view.mask  # B S, as numbers: 0 at padding
+    def forward(self, x: Tensor, context: AttentionContext) -> Tensor:
+        """B·S D → B·S D."""
+        mask = context.mask  # B S, as numbers: 0 at padding
         assert mask is not None
         qkv = self.qkv(x).view(mask.size(0), mask.size(1), 3 * x.size(1))  # B S 3·D
         query, key, value = qkv.chunk(3, dim=-1)  # each B S D
@@ -148,8 +156,9 @@ class SourceAttention(nn.Module):
             start = torch.zeros(1, dtype=torch.int64)  # the operator counts on from there
             query, key = _turn(self, query, start), _turn(self, key, start)
         keep = None if self.keep is None else ("encoder", self.keep)
-        context = _multi_head_attention(query, key, value, mask, self.n_heads, keep)
-        return self.output(context.flatten(0, 1)), key, value
+        mixed = _multi_head_attention(query, key, value, mask, self.n_heads, keep)
+        result: Tensor = self.output(mixed.flatten(0, 1))
+        return result
 
 
 class MemoryAttention(nn.Module):
@@ -161,15 +170,15 @@ class MemoryAttention(nn.Module):
         self.key_value = RowLinear(attention.key_value)
         self.n_heads, self.keep = attention.n_heads, keep
 
-    remember = CrossAttention.remember
+    project_memory = CrossAttention.project_memory
 
-    def forward(self, x: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-        """`mask` is the source's, as numbers, B S."""
-        query = self.query(x).view(mask.size(0), -1, x.size(1))  # B T D
+    def forward(self, x: Tensor, memory: LayerMemory) -> Tensor:
+        """B·T D → B·T D. The memory's mask is the source's, as numbers, B S."""
+        query = self.query(x).view(memory.mask.size(0), -1, x.size(1))  # B T D
         keep = None if self.keep is None else ("cross", self.keep)
-        context = _multi_head_attention(query, key, value, mask, self.n_heads, keep)
-        projected: Tensor = self.output(context.flatten(0, 1))
-        return projected
+        mixed = _multi_head_attention(query, *memory, self.n_heads, keep)
+        result: Tensor = self.output(mixed.flatten(0, 1))
+        return result
 
 
 def _turn(attention: "CachedAttention | SourceAttention", x: Tensor, positions: Tensor) -> Tensor:
@@ -194,7 +203,7 @@ def _multi_head_attention(
     cache = (batch, n_heads, mask.size(1), width // n_heads)
     shapes = [(batch, length, width), cache, cache, (batch, n_heads, length, mask.size(1))]
     shapes = shapes if keep else shapes[:1]
-    context, *rest = symbolic_multi_out(
+    mixed, *rest = symbolic_multi_out(
         "com.microsoft::MultiHeadAttention",
         (query, key, value, None, mask),
         {"num_heads": n_heads},
@@ -206,7 +215,7 @@ def _multi_head_attention(
         kind, sink = keep
         # The operator hands out scores. A row of nothing but padding would be even, and must be zero.
         sink(kind, rest[2].softmax(dim=-1) * mask[:, None, None, :].to(query.dtype))
-    return context
+    return mixed
 
 
 def _keep_table(module: nn.Module, table: Tensor) -> None:

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,134 +14,11 @@ from jinja2 import Template
 from tiny_transformer import atomic
 from tiny_transformer.bundle import CARD, CURVE, EVALUATION, TRAINING, Bundle, graph_files
 from tiny_transformer.config import GenerationConfig
-from tiny_transformer.errors import BundleError, ExportError
+from tiny_transformer.errors import ExportError
 from tiny_transformer.parity.report import ParityReport
 from tiny_transformer.text_model import load
 from tiny_transformer.tokenizer import Message
-
-_HUB_DATASETS = "hf://datasets/"
-
-
-@dataclass(frozen=True)
-class DataSource:
-    """One body of text the model learned from, and whom to thank for it."""
-
-    name: str
-    path: str
-    licence: str = ""
-    attribution: str = ""
-    url: str = ""
-
-    @property
-    def dataset(self) -> str:
-        """USER/NAME of a dataset on the Hub; empty for other data."""
-        if not self.path.startswith(_HUB_DATASETS):
-            return ""
-        return "/".join(self.path.removeprefix(_HUB_DATASETS).split("@")[0].split("/")[:2])
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One measured figure."""
-
-    data: str
-    split: str
-    metric: str  # bleu, chrf, accuracy, exact_match …
-    value: float
-    examples: int = 0
-    signature: str = ""  # how sacrebleu computed it
-
-
-@dataclass(frozen=True)
-class TrainingFacts:
-    """Everything a card wants to know; empty where the file does not say."""
-
-    recipe: str = ""
-    started_from: str = ""  # the model whose weights were the first, and how far its data is known
-    languages: tuple[str, ...] = ()
-    licence: str = ""
-    sources: tuple[DataSource, ...] = ()
-    figures: tuple[Figure, ...] = ()
-    decoding: str = ""
-    run: str = ""  # hardware, time and speed in words
-
-
-def training_facts(bundle: Bundle) -> TrainingFacts:
-    """Read the folder's `training.json`; a folder without one has no facts."""
-    path = bundle.folder / TRAINING
-    if not path.is_file():
-        return TrainingFacts()
-    try:
-        return _facts(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise BundleError(
-            "{path} is not what training writes ({reason!r}); restore it or remove it.", path=path, reason=error
-        ) from None
-
-
-def _facts(values: Mapping[str, Any]) -> TrainingFacts:
-    recipe = values.get("recipe", {})
-    earlier = values.get("started_from", {})
-    sources = [source for source in recipe.get("sources", ()) if source.get("split") == "train"]
-    results = values.get("results", {})
-    beams = int(results.get("num_beams", 1))
-    licence = str(recipe.get("licence", ""))
-    return TrainingFacts(
-        recipe=str(recipe.get("name", "")),
-        started_from=_started_from(earlier),
-        languages=tuple(str(language) for language in recipe.get("languages", ())),
-        licence=licence if not earlier or earlier.get("licence") == licence else "",  # one for both trainings, or none
-        # Twice the same source, once in each training, is one to thank.
-        sources=tuple(dict.fromkeys(_source(source) for source in (*sources, *earlier.get("sources", ())))),
-        figures=tuple(_figures(results)),
-        decoding=f"beam search with {beams} beams" if beams > 1 else "greedy decoding",
-        run=_run(values),
-    )
-
-
-def _started_from(earlier: Mapping[str, Any]) -> str:
-    if not earlier:
-        return ""
-    known = "the data of both is listed" if earlier.get("sources") else "what that model learnt from is not known"
-    return f"It went on from the weights of `{earlier.get('name', '?')}`; {known}."
-
-
-def _source(values: Mapping[str, Any]) -> DataSource:
-    words = {key: str(values.get(key, "")) for key in ("path", "licence", "attribution", "url")}
-    return DataSource(name=str(values.get("name") or Path(words["path"]).name), **words)
-
-
-def _figures(results: Mapping[str, Any]) -> list[Figure]:
-    """Of the test data; of dev where there was no test."""
-    split, by_source = ("test", results.get("test")) if results.get("test") else ("dev", results.get("dev_by_source"))
-    return [
-        Figure(
-            data=str(name),
-            split=split,
-            metric=str(metric),
-            value=float(value),
-            examples=int(figure.get("examples", 0)),
-            signature=str(figure.get("signatures", {}).get(metric, "")),
-        )
-        for name, figure in (by_source or {}).items()
-        for metric, value in figure.get("metrics", {}).items()
-    ]
-
-
-def _run(values: Mapping[str, Any]) -> str:
-    hardware = values.get("hardware", {})
-    parts = []
-    if "seconds" in values:
-        parts.append(f"{float(values['seconds']) / 60:,.1f} minutes")
-    if hardware:
-        device = hardware.get("gpu") or f"{hardware.get('cpus', '?')} CPU cores ({hardware.get('machine', '?')})"
-        parts.append(f"on {hardware.get('devices', 1)} × {device}" if hardware.get("gpu") else f"on {device}")
-    if "tokens_per_second" in values:
-        parts.append(f"at {int(values['tokens_per_second']):,} tokens/s")
-    if "seed" in values:
-        parts.append(f"with seed {values['seed']}")
-    return " ".join(parts)
-
+from tiny_transformer.training_record import TrainingRecord
 
 LIBRARY = "tiny-transformer"
 UNKNOWN_LICENCE = "unknown"
@@ -168,7 +45,7 @@ class _Result(EvalResult):
         return (*super().unique_identifier, self.dataset_name)
 
 
-def card_metadata(bundle: Bundle, facts: TrainingFacts, name: str, licence: str = "") -> ModelCardData:
+def card_metadata(bundle: Bundle, record: TrainingRecord, name: str, licence: str = "") -> ModelCardData:
     """The metadata between the card's two lines of dashes, checked."""
     generation = bundle.generation
     languages = [*generation.source_languages, generation.target_language] if generation.source_languages else []
@@ -183,16 +60,16 @@ def card_metadata(bundle: Bundle, facts: TrainingFacts, name: str, licence: str 
             metric_name=METRICS[figure.metric],
             metric_value=round(figure.value, 2),
         )
-        for figure in facts.figures
+        for figure in record.figures
         if figure.metric in METRICS
     ]
     data = ModelCardData(
-        language=_unique(languages or list(facts.languages)) or None,
-        license=licence or facts.licence or UNKNOWN_LICENCE,
+        language=_unique(languages or list(record.recipe.get("languages", ()))) or None,
+        license=licence or record.licence or UNKNOWN_LICENCE,
         library_name=LIBRARY,
         pipeline_tag=task,
         tags=[LIBRARY, "transformer", bundle.config.architecture, "onnx", "pytorch"],
-        datasets=_unique([source.dataset for source in facts.sources]) or None,
+        datasets=_unique([source.dataset for source in record.sources]) or None,
         model_name=name if results else None,
         eval_results=results or None,
     )
@@ -406,13 +283,13 @@ _INVITATION = "*Notes of the author go between these two lines; a push keeps the
 
 
 def model_card(bundle: Bundle, report: ParityReport, repo_id: str, *, licence: str = "", by_hand: str = "") -> str:
-    """The whole README.md of a model repo; equal facts give equal text."""
-    facts = training_facts(bundle)
+    """The whole README.md of a model repo; equal records give equal text."""
+    record = TrainingRecord.read(bundle.folder)
     name = repo_id.rsplit("/", 1)[-1]
     # Not `ModelCard.from_template`: it reads its own text again and then joins the figures of different data sets.
     template = Template(Path(__file__).with_name("card.md.j2").read_text(encoding="utf-8"), keep_trailing_newline=True)
     card: str = template.render(
-        card_data=card_metadata(bundle, facts, name, licence).to_yaml(),
+        card_data=card_metadata(bundle, record, name, licence).to_yaml(),
         name=name,
         repo_id=repo_id,
         config=bundle.config,
@@ -422,11 +299,11 @@ def model_card(bundle: Bundle, report: ParityReport, repo_id: str, *, licence: s
         examples=_examples(bundle),
         example=json.dumps(example_text(bundle), ensure_ascii=False),
         bare_onnx=bare_onnx(bundle, repo_id),
-        facts=facts,
-        results=_results(facts),
+        record=record,
+        results=_results(record),
         report=report,
         parity=_parity(report),
-        sources=_sources(facts),
+        sources=_sources(record),
         has_evaluation=bundle.has(EVALUATION),
         has_curve=bundle.has(CURVE),
     )
@@ -467,10 +344,10 @@ def _examples(bundle: Bundle) -> str:
     return "\n\n".join(f"```text\n{block}\n```" for block in blocks)
 
 
-def _results(facts: TrainingFacts) -> str:
+def _results(record: TrainingRecord) -> str:
     rows = [
         (f.data, f.split, METRICS.get(f.metric, f.metric), f"{f.value:.2f}", f"{f.examples:,}", f"`{f.signature}`")
-        for f in facts.figures
+        for f in record.figures
     ]
     return _table(("data", "split", "metric", "value", "examples", "signature"), rows)
 
@@ -487,10 +364,10 @@ def _parity(report: ParityReport) -> str:
     return _table(("backend", "cases", "largest difference of a logit", "verdict"), rows)
 
 
-def _sources(facts: TrainingFacts) -> str:
+def _sources(record: TrainingRecord) -> str:
     rows = [
         (f"[{s.name}]({s.url})" if s.url else s.name, f"`{s.path}`", s.licence or "not stated", s.attribution)
-        for s in facts.sources
+        for s in record.sources
     ]
     return _table(("data", "file", "licence", "attribution"), rows)
 

@@ -1,7 +1,7 @@
 """The exporter's graph made ours: our names and shapes, weights in the model's own file, position tables as formulas.
 
 A position table would be the bulk of a graph's file. As a formula, with the angles of
-`tiny_transformer.model.positions` in float64 as there, ONNX Runtime computes it once, when it loads the graph.
+`tiny_transformer.position_tables` in float64 as there, ONNX Runtime computes it once, when it loads the graph.
 """
 
 import math
@@ -17,6 +17,7 @@ from tiny_transformer import __version__
 from tiny_transformer.backends.graph_file import signature
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import ExportError
+from tiny_transformer.position_tables import frequencies, sinusoidal_table
 from tiny_transformer.weights import TensorEntry, WeightIndex
 
 MODEL = "model."  # where a graph module keeps the model, and so the prefix of its parameters' names
@@ -42,13 +43,11 @@ def is_table(name: str) -> bool:
 def table_formula(name: str, length: int, width: int) -> tuple[list[NodeProto], list[TensorProto]]:
     """Nodes and small constants whose result is the table `name`: sin(position × frequency + phase)."""
     kind = name.rpartition(".")[2]
-    pairs = width // 2 if kind == SINUSOIDAL else width
-    frequency = np.exp(np.arange(pairs, dtype=np.float64) * (-math.log(10_000.0) / pairs))
     quarter = math.pi / 2  # a cosine is a sine, a quarter turn on
     if kind == SINUSOIDAL:
-        frequency, phase = frequency.repeat(2), np.tile([0.0, quarter], pairs)
+        frequency, phase = frequencies(width).repeat(2), np.tile([0.0, quarter], width // 2)
     else:
-        phase = np.full(pairs, quarter if kind == COSINE else 0.0)
+        frequency, phase = frequencies(2 * width), np.full(width, quarter if kind == COSINE else 0.0)
     # The names stand in the graphs that are published.
     constants = {"places": np.arange(length, dtype=np.float64)[:, None], "frequency": frequency, "phase": phase}
     part = {key: f"{name}.{key}" for key in (*constants, "turned", "shifted", "float64")}
@@ -124,11 +123,11 @@ def with_external_weights(model: onnx.ModelProto, index: WeightIndex, location: 
             tensors.append(external_tensor(stored, entry, location))
             if half:
                 nodes.append(helper.make_node("Cast", [stored], [tensor.name], to=TensorProto.FLOAT))
-        elif is_table(tensor.name):
+        elif is_table(tensor.name) and not _is_other_table(tensor):
             computed, constants = table_formula(tensor.name, *tensor.dims)
             nodes += computed
             tensors += constants
-        elif math.prod(tensor.dims) > _LARGEST_INLINE:
+        elif not is_table(tensor.name) and math.prod(tensor.dims) > _LARGEST_INLINE:
             raise ExportError(
                 "The exporter folded a parameter into {tensor}; its version does not suit this project.",
                 tensor=tensor.name,
@@ -136,6 +135,13 @@ def with_external_weights(model: onnx.ModelProto, index: WeightIndex, location: 
         else:
             tensors.append(tensor)
     return with_nodes(result, [*nodes, *model.graph.node], tensors)
+
+
+def _is_other_table(tensor: TensorProto) -> bool:
+    """Whether added positions follow another formula than the paper's; such a table stays in the graph as it is."""
+    if tensor.name.rpartition(".")[2] != SINUSOIDAL:
+        return False
+    return not np.allclose(numpy_helper.to_array(tensor), sinusoidal_table(*tensor.dims), rtol=0, atol=1e-6)
 
 
 def with_nodes(model: onnx.ModelProto, nodes: list[onnx.NodeProto], tensors: list[TensorProto]) -> onnx.ModelProto:

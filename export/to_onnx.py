@@ -1,4 +1,6 @@
-"""The model's graphs: what goes in, what comes out, under the names the ecosystem knows.
+"""`onnx`: write the ONNX graphs of a model folder, over its own weights file.
+
+The model's graphs: what goes in, what comes out, under the names the ecosystem knows.
 
 Shapes: B batch, S source, T target or new tokens, C cache slots, L layers, H heads, K head width, V vocabulary.
 """
@@ -20,8 +22,7 @@ from tqdm import tqdm
 from tiny_transformer.bundle import ATTENTION_ONNX, DECODER_ONNX, ENCODER_ONNX, WEIGHTS, Bundle
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.model import Memory, build_model, load_model
-from tiny_transformer.model.attention import View
-from tiny_transformer.model.transformer import no_memory
+from tiny_transformer.model.attention import AttentionContext
 
 from .fused import fuse
 from .onnx_graph import TensorSpec, add_signature, clean_graph, with_external_weights
@@ -51,7 +52,9 @@ class DecoderGraph(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.model: Any = fuse(noise_model(config))
+        present: list[Tensor] = []
+        self.model: Any = fuse(noise_model(config), keep_cache=lambda *key_value: present.extend(key_value))
+        self.present: Callable[[], list[Tensor]] = lambda: present
 
     def forward(
         self,
@@ -65,8 +68,8 @@ class DecoderGraph(nn.Module):
         source = []
         if memory is not None and encoder_attention_mask is not None:
             source = [Memory(memory[0::2], memory[1::2], encoder_attention_mask.to(torch.int32))]
-        logits, keys, values = self.model.decode(input_ids, position_ids, past[0::2], past[1::2], *source)
-        return [logits.view(*input_ids.shape, logits.size(-1)), *_interleaved(keys, values)]
+        logits, _, _ = self.model.decode(input_ids, position_ids, past[0::2], past[1::2], *source)
+        return [logits.view(*input_ids.shape, logits.size(-1)), *self.present()]
 
 
 class AttentionGraph(nn.Module):
@@ -80,21 +83,22 @@ class AttentionGraph(nn.Module):
 
     def forward(self, target: Tensor, source: Tensor | None = None, mask: Tensor | None = None) -> list[Tensor]:
         """B T, B S, B S → L B H T T, then L B H S S and L B H T S."""
-        memory = no_memory(target)
+        memory = None
         if source is not None and mask is not None:
             memory = _read(self.model, source, mask)
         positions = torch.arange(target.size(1)).expand(target.shape)  # B T
         x = self.model.embedding(target, positions)  # B·T D
-        self.model.decoder(x, View(torch.empty(0), None, positions), [], [], memory)
+        self.model.decoder(x, AttentionContext(positions, torch.empty(0)), None, memory)
         return self.found()
 
 
 def _read(model: Any, ids: Tensor, mask: Tensor) -> Memory:
     """What `encode` does, over a flat stream and with a mask (B S) of numbers, as the fused parts want them."""
     mask = mask.to(torch.int32)
-    x = model.embedding(ids, torch.arange(ids.size(1)))  # B·S D
-    x = model.encoder(x, View(torch.empty(0), mask, None))
-    memory: Memory = model.decoder.remember(x.view(ids.size(0), ids.size(1), x.size(1)), mask)
+    positions = torch.arange(ids.size(1))
+    x = model.embedding(ids, positions)  # B·S D
+    x = model.encoder(x, AttentionContext(positions, torch.empty(0), mask))
+    memory: Memory = model.decoder.project_memory(x.view(ids.size(0), ids.size(1), x.size(1)), mask)
     return memory
 
 

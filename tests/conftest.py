@@ -32,6 +32,19 @@ settings.register_profile(
 )
 settings.load_profile("repeatable")
 
+# Fixtures that take more than a few seconds to set up (an export of a small model takes ten): who asks for one is long.
+LONG_FIXTURES = {"drawn", "exported", "models", "torchfree_python", "wheel"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs a browser or a long set-up; `make check` leaves it out."""
+    for item in items:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if "browser" in fixtures:
+            item.add_marker(pytest.mark.browser)
+        if fixtures & LONG_FIXTURES:
+            item.add_marker(pytest.mark.long)
+
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:

@@ -1,8 +1,10 @@
 """All or nothing: whatever fails, the old content stays, whole, and no temporary name is left behind."""
 
 import ctypes
+import fcntl
 import os
 import stat
+import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -53,11 +55,18 @@ def test_a_failure_to_replace_keeps_the_old_file(tmp_path: Path, monkeypatch: py
     assert names(tmp_path) == {"file"}
 
 
+def path_of(descriptor: int) -> Path:
+    """The file that a descriptor is open on."""
+    if sys.platform == "darwin":
+        return Path(os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0")))
+    return Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+
 def test_what_is_written_reaches_the_disk_before_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Renamed before it is synced, a file may be empty after a power cut."""
     order: list[str] = []
     sync, replace, rename = os.fsync, os.replace, os.rename
-    monkeypatch.setattr(os, "fsync", lambda d: (order.append(Path(os.readlink(f"/proc/self/fd/{d}")).name), sync(d)))
+    monkeypatch.setattr(os, "fsync", lambda d: (order.append(path_of(d).name), sync(d)))
     monkeypatch.setattr(os, "replace", lambda a, b: (order.append("RENAME"), replace(a, b)))
     monkeypatch.setattr(os, "rename", lambda a, b: (order.append("RENAME"), rename(a, b)))
     atomic.write_file(tmp_path / "file", "x")

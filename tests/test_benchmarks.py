@@ -1,4 +1,4 @@
-"""The contest itself: fair turns, right ratios, and figures in the README that come from the kept results."""
+"""The comparison itself: fair turns, right ratios, and figures in the pages that come from the kept results."""
 
 import json
 import sys
@@ -8,22 +8,22 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import contest as contests
-from benchmarks import machine
+from benchmarks import comparison, machine
 from benchmarks.chart import draw
-from benchmarks.contest import RESULTS, Task, contest
-from benchmarks.contestants import ENTRIES
+from benchmarks.comparison import RESULTS, Task, compare
+from benchmarks.engines import ENTRIES
 from benchmarks.gpu import NEAR, shortfall
 from benchmarks.machine import bandwidth
 from benchmarks.models import copies
 from benchmarks.shapes import SHAPES
 from benchmarks.speed import disk, floor
 from benchmarks.summary import agreement, ratio, ratios, summed_up
+from benchmarks.table import tables
 from tests.support.export_fixtures import ENCODER_DECODERS, Exported
 from tests.support.models import ARCHITECTURES, ROOT, tiny_config
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.commands.init import random_bundle
-from tiny_transformer.training.recipe import load_recipe, told_recipe
+from tiny_transformer.training.recipe import load_recipe, recipe_from_record
 
 
 def test_a_ratio_compares_the_same_round() -> None:
@@ -37,24 +37,24 @@ def test_everyone_does_the_same_work_in_turns(
 ) -> None:
     folder = exported("decoder-only-learned").folder
     turns: list[str] = []
-    work = contests.Process.work
+    work = comparison.Process.work
 
-    def noted(self: contests.Process, task: Task) -> dict:
+    def noted(self: comparison.Process, task: Task) -> dict:
         turns.append(self.record.name)
         return work(self, task)
 
-    monkeypatch.setattr(contests.Process, "work", noted)
+    monkeypatch.setattr(comparison.Process, "work", noted)
     tasks = [Task("one", [[7, 8, 9]], 6), Task("many", [[7, 8, 9], [9, 8, 7]], 6), Task("first", [[7, 8, 9]], 1)]
     names = ("onnx", "onnx-int8", "eager")
-    records = contest(dict.fromkeys(names, folder), tasks, rounds=3, threads=1)
+    records = compare(dict.fromkeys(names, folder), tasks, rounds=3, threads=1)
     for record in records.values():
         assert {name: len(seconds) for name, seconds in record.seconds.items()} == {"one": 3, "many": 3, "first": 3}
         assert record.peak_mb > record.import_mb > 0
         assert [len(row) for row in record.ids["many"]] == [6, 6]
     assert records["onnx"].ids == records["eager"].ids
-    first_task = turns[len(names) : len(names) * (1 + contests.WARM_UPS + 3)]
-    rounds = first_task[contests.WARM_UPS * len(names) :]
-    assert [rounds[i] for i in (0, 3, 6)] == list(names), "everyone begins a round once"
+    first_task = turns[len(names) : len(names) * (1 + comparison.WARM_UPS + 3)]
+    rounds = first_task[comparison.WARM_UPS * len(names) :]
+    assert [rounds[i] for i in (0, 3, 6)] == list(names), "everyone begins one round"
     entries = summed_up(records, tasks, "onnx")
     assert entries["eager"]["rows_as_ours"]["many"] == 1.0
     assert [(line["ours"], line["peer"]) for line in ratios("G", entries)] == []
@@ -62,22 +62,22 @@ def test_everyone_does_the_same_work_in_turns(
         entry["disk_mb"] = disk(folder, ("*.safetensors",)) / 2**20
     found = {
         "machine": {"processor": "test"},
-        "contests": [{"shape": "G", "threads": 1, "rows": 2, "entries": entries}],
+        "comparisons": [{"shape": "G", "threads": 1, "rows": 2, "entries": entries}],
     }
     draw(found, tmp_path / "chart.png")
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_contestant_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_an_engine_that_cannot_start_says_why(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="is not a folder"):
-        contest({"onnx": tmp_path / "absent"}, [Task("one", [[7]], 1)], rounds=1, threads=1)
+        compare({"onnx": tmp_path / "absent"}, [Task("one", [[7]], 1)], rounds=1, threads=1)
 
 
 @pytest.mark.parametrize("name", ["decoder-only-learned", ENCODER_DECODERS[0]])
 def test_a_token_that_the_cpu_would_not_choose_is_found(exported: Exported, name: str) -> None:
     bundle = exported(name)
     rows = [[7, 8, 9], [9, 8, 7]]
-    (record,) = contest({"eager": bundle.folder}, [Task("all", rows, 6)], rounds=1, threads=1).values()
+    (record,) = compare({"eager": bundle.folder}, [Task("all", rows, 6)], rounds=1, threads=1).values()
     ids = record.ids["all"]
     assert shortfall(bundle, rows, ids) <= NEAR["float32"]
     for place in (0, 3, 5):
@@ -125,38 +125,40 @@ def test_a_peers_copy_belongs_to_the_weights_it_was_made_from(tmp_path: Path, mo
 def test_genai_is_told_of_a_model_without_another_folder_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from benchmarks.contestants import onnxruntime_genai as contestant
+    from benchmarks.engines import onnxruntime_genai as engine
 
     bundle = random_bundle(tmp_path / "ours", tiny_config(architecture="decoder-only"), "chat")
-    for names in contestant.FILES.values():
+    for names in engine.FILES.values():
         for name in names:
             (bundle.folder / name).touch()
-    contestant.convert(bundle, tmp_path / "elsewhere" / "genai")
+    engine.convert(bundle, tmp_path / "elsewhere" / "genai")
     genai = SimpleNamespace(Model=lambda folder: json.loads((Path(folder) / "genai_config.json").read_text("utf-8")))
     monkeypatch.setitem(sys.modules, "onnxruntime_genai", genai)
     for threads in (2, 1):
-        told = contestant.open_model(tmp_path / "elsewhere" / "genai", "int8", threads, "cpu").model
+        told = engine.open_model(tmp_path / "elsewhere" / "genai", "int8", threads, "cpu").model
         assert told["model"]["decoder"]["session_options"]["intra_op_num_threads"] == threads
         assert told["model"]["decoder"]["filename"] == "decoder_model_int8.onnx"
         assert told["model"]["vocab_size"] == bundle.config.vocab_size
 
 
-def test_the_readme_shows_the_kept_results() -> None:
-    found = json.loads((RESULTS / "speed-cpu.json").read_text(encoding="utf-8"))
+def test_the_pages_show_the_kept_results() -> None:
+    found = tables()
+    text = page("docs/benchmarks.md")
+    assert "benchmarks/results/speed.png" in text
+    for title, table in found.items():
+        assert (page("README.md") if title == "summary" else text).count(table) == 1, (
+            f"{title}: stale, see benchmarks.table"
+        )
+    assert found["gpu"] in page("README.md")
     many = json.loads((RESULTS / "many-texts-cpu.json").read_text(encoding="utf-8"))
-    on_gpu = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(RESULTS.glob("speed-cuda*.json"))]
-    assert [one["precision"] for one in on_gpu] == ["bfloat16", "float32"]
-    for language in ("README.md", "README.zh-CN.md"):
-        text = (ROOT / language).read_text(encoding="utf-8")
-        assert "benchmarks/results/speed.png" in text
-        for one in found["contests"]:
-            for line in one["ratios"]:
-                assert shown(line) in text, (one["shape"], line)
-        for beams in many["beams"].values():
-            assert all(shown(line) in text for line in beams["ratios"].values())
-        for line in (line for one in on_gpu for line in one["rows"].values()):
-            assert line["equal"]
-            assert shown(line["ratio"]) in text
+    medians = [line["median"] for beams in many["beams"].values() for line in beams["ratios"].values()]
+    assert f"ratios of {min(medians):.2f} to {max(medians):.2f}" in page("README.md")
+    for file in RESULTS.glob("speed-cuda*.json"):
+        assert all(line["equal"] for line in json.loads(file.read_text(encoding="utf-8"))["rows"].values())
+
+
+def page(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
 
 
 def test_cores_that_read_side_by_side_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,15 +167,14 @@ def test_cores_that_read_side_by_side_count_together(monkeypatch: pytest.MonkeyP
     assert 1.5 < two / one < 2.5
 
 
-def test_training_is_as_fast_as_the_readme_says() -> None:
+def test_training_is_as_fast_as_the_page_says() -> None:
     found = json.loads((RESULTS / "training-speed.json").read_text(encoding="utf-8"))
     translate, gpt = found["shapes"]["translate"], found["shapes"]["gpt"]
     assert translate["batch_tokens"] == load_recipe("translate").training.batch_tokens
-    for language in ("README.md", "README.zh-CN.md"):
-        text = (ROOT / language).read_text(encoding="utf-8")
-        for shape in (translate, gpt):
-            assert f"| {shape['tokens_per_second']:,} | {shape['busy_share']:.1%}".replace("%", " % |") in text
-        assert f"| {translate['tokens_per_second_with_r_drop']:,} | |" in text
+    text = page("docs/benchmarks.md")
+    for shape in (translate, gpt):
+        assert f"| {shape['tokens_per_second']:,} | {shape['busy_share']:.1%}".replace("%", " % |") in text
+    assert f"| {translate['tokens_per_second_with_r_drop']:,} | |" in text
 
 
 def test_the_papers_table_is_that_of_the_kept_runs() -> None:
@@ -187,17 +188,13 @@ def test_the_papers_table_is_that_of_the_kept_runs() -> None:
     assert found["parameters"] <= 2_600_000
     recipe = load_recipe("multi30k-en-de").to_dict()
     for run in runs:
-        kept = told_recipe(run["recipe"]).to_dict()
+        kept = recipe_from_record(run["recipe"]).to_dict()
         limits = ("max_epochs", "max_minutes", "seed")  # the clock ended these runs in the 61st or 63rd epoch
         assert {**kept["training"], **{name: recipe["training"][name] for name in limits}} == recipe["training"]
         assert all(kept[part] == recipe[part] for part in ("model", "tokenizer", "evaluation", "sources"))
-    for language in ("README.md", "README.zh-CN.md"):
-        line = f"{found['parameters'] / 1e6:.2f} M | **{median:.2f}** ({min(scores):.2f} – {max(scores):.2f}) |"
-        assert line in (ROOT / language).read_text(encoding="utf-8")
-
-
-def shown(ratio: dict[str, float]) -> str:
-    return f"**{ratio['median']:.2f}** ({ratio['least']:.2f} – {ratio['most']:.2f})"
+    size = f"{found['parameters'] / 1e6:.2f} M |"
+    assert f"{size} **{median:.2f}** ({min(scores):.2f} – {max(scores):.2f}) |" in page("docs/reproduce.md")
+    assert f"{size} {median:.2f} BLEU on test2016, median of three seeds; published: 41.02 |" in page("README.md")
 
 
 def test_the_floor_is_that_of_the_files_that_are_there(tmp_path: Path) -> None:

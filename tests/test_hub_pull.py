@@ -91,6 +91,7 @@ def test_a_download_that_breaks_off_is_finished(
     assert second.headers.get("range", "bytes=0-") == f"bytes={from_byte}-"
 
 
+@pytest.mark.long
 def test_a_pull_that_was_given_up_goes_on_with_the_file_it_was_at(
     hub: HubServer, client: Client, model: Bundle, repo: Repo
 ) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.support.models import BundleFactory, Finished
+from tests.support.models import BundleFactory, Finished, count_parameters
 from tiny_transformer.config import ARCHITECTURES
-from tiny_transformer.model import count_parameters, load_model
+from tiny_transformer.model import load_model
 from tiny_transformer.weights import write_weights
 
 Run = Callable[..., Finished]

@@ -10,6 +10,7 @@ from tiny_transformer.bundle import Bundle
 from tiny_transformer.config import PRESETS, ModelConfig
 from tiny_transformer.model import load_model
 from tiny_transformer.tokenizer import Tokenizer
+from tiny_transformer.training.recipe import load_recipe
 
 Run = Callable[..., Finished]
 SMALL = ("--d-model", "16", "--n-heads", "2", "--d-ff", "24", "--max-length", "16", "--vocab-size", "300")
@@ -149,3 +150,11 @@ def test_the_current_folder_is_not_pulled_away(run_cli: Run, tmp_path: Path, mon
     assert done.code == 2
     assert "current folder" in done.err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("preset", "recipe"),
+    [("tiny", "tiny"), ("translate", "translate"), ("chat", "chat"), ("multi30k", "multi30k-en-de")],
+)
+def test_a_preset_is_the_model_of_the_recipe_of_its_name(preset: str, recipe: str) -> None:
+    assert PRESETS[preset] == load_recipe(recipe).model

@@ -2,6 +2,7 @@
 
 import email
 import json
+import os
 import re
 import subprocess
 import tomllib
@@ -9,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -75,16 +77,58 @@ def test_ci_runs_what_the_readme_says() -> None:
     commands = [line for line in script.splitlines() if line and not line.startswith(("#", "set ", "cd "))]
     assert commands == ["make test"]
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o111, "not executable"
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert re.search(r"^test: .*\blint\b.*\btypes\b", makefile, re.MULTILINE)
-    assert re.search(r"^test:.*\n\t.*pytest", makefile, re.MULTILINE)
 
 
-def test_make_knows_its_targets_without_doing_anything() -> None:
-    done = subprocess.run(["make", "-n", "test"], cwd=ROOT, capture_output=True, text=True, check=False)
+def planned(target: str) -> str:
+    """The commands that make would run."""
+    done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "ruff check" in done.stdout
-    assert "mypy" in done.stdout
+    return done.stdout
+
+
+@pytest.mark.parametrize("target", ["check", "test", "test-all"])
+def test_make_lints_types_and_tests(target: str) -> None:
+    commands = planned(target)
+    for tool in ("ruff check", "ruff format --check", "mypy", "pytest"):
+        assert tool in commands
+    assert "sudo" not in commands, "make never asks for a password"
+    assert ("chromium" in commands) == (target != "check")
+
+
+def test_make_check_leaves_out_what_takes_long_or_needs_a_browser() -> None:
+    markers = re.findall(r'-m "(.*)"', planned("check"))
+    assert markers == ["not slow and not alone and not browser and not long"]
+    every = {
+        marker for command in re.findall(r'-m "?([^"\n]*)"?$', planned("test"), re.MULTILINE) for marker in [command]
+    }
+    assert {"not slow and not alone", "alone and not slow"} <= every, "make test leaves out the slow ones alone"
+
+
+def test_without_chromium_one_line_says_what_to_install(tmp_path: Path) -> None:
+    """Somebody who is not root is told; nothing is installed behind their back."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, script in {
+        "chromium": "exit 127",
+        "id": "echo 1000",
+        "apt-get": "touch installed",
+        "python": "exit 1",
+    }.items():
+        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+        (programs / name).chmod(0o755)
+    venv = tmp_path / "venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "python").symlink_to(programs / "python")
+    (venv / ".dev").touch()
+    command = ["make", f"VENV={venv}", "--old-file", f"{venv}/.dev", f"{venv}/.browser"]
+    environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    said = [line for line in done.stderr.splitlines() if not re.match(r"make(\[\d+\])?:", line)]
+    assert len(said) == 1
+    assert "install the package chromium" in said[0]
+    assert not (ROOT / "installed").exists()
+    assert not (venv / ".browser").exists()
 
 
 def files_of(package: str) -> set[str]:
@@ -116,6 +160,27 @@ def test_the_wheel_says_who_it_is(wheel: Path) -> None:
     assert metadata["Requires-Python"] == ">=3.11"
     assert set(metadata.get_all("Provides-Extra")) == {"torch", "train", "export", "app", "mcp", "bench", "dev"}
     assert any(name.endswith("licenses/LICENSE") for name in archive.namelist())
+
+
+def test_citation_changelog_and_classifiers_follow_the_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert (citation["version"], citation["license"]) == (__version__, PROJECT["license"])
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"## [{__version__}] - {citation['date-released']}" in changelog
+    assert changelog.index("## [Unreleased]") < changelog.index(f"## [{__version__}]")
+
+
+def test_ci_tries_every_python_and_system_that_the_package_names() -> None:
+    jobs = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text(encoding="utf-8"))["jobs"]
+    tried = jobs["check"]["strategy"]["matrix"]
+    named = [line.rpartition(" :: ")[2] for line in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", line)]
+    assert tried["python"] == named
+    assert {system.split("-")[0] for system in tried["os"]} == {"ubuntu", "macos"}
+    commands = [step.get("run", "") for job in jobs.values() for step in job["steps"]]
+    targets = {target for command in commands for target in re.findall(r"\bmake (\S+)", command)}
+    assert {"check", "test"} <= targets
+    for target in targets:
+        planned(target)
 
 
 WITHOUT_TORCH = """

@@ -1,4 +1,4 @@
-"""README and chapter say what is so: commands parse, code runs, links lead somewhere, both languages keep step."""
+"""README and docs say what is so: commands parse, code runs, links lead somewhere, both languages keep step."""
 
 import argparse
 import contextlib
@@ -13,21 +13,22 @@ from typing import Any
 
 import pytest
 
+from docs import make_cli
 from tests.support.documents import ROOT, Block, Page, defined_names
-from tiny_transformer import bundle
+from tiny_transformer import backends, bundle
 from tiny_transformer.commands.init import random_bundle
 from tiny_transformer.config import preset
 
 README, CHAPTER = Page(ROOT / "README.md"), Page(ROOT / "docs/paper-to-code.md")
-TWINS = {page: Page(page.path.with_suffix(".zh-CN.md")) for page in (README, CHAPTER)}
-PAGES = [*TWINS, *TWINS.values()]
+CHINESE = {page: Page(page.path.with_suffix(".zh-CN.md")) for page in (README, CHAPTER)}
+PAGES = [Page(path) for folder in (ROOT, ROOT / "docs") for path in sorted(folder.glob("*.md"))]
+RUNNING = [page for page in PAGES if page not in CHINESE.values() and page.languages >= {"python"}]
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path.name)
-each_twin = pytest.mark.parametrize(("page", "twin"), TWINS.items(), ids=lambda page: page.path.name)
 
-MAP = {README: "Map of the code", TWINS[README]: "代码地图"}
 PARSERS = {"tiny_transformer": "tiny_transformer.cli", "export": "export.commands"}
-# Where the README's examples keep their random models, and what the tests put there instead.
+# Where the examples keep their random models, and what the tests put there instead.
 EXAMPLES = {"/tmp/random-gpt": "tiny-gpt", "/tmp/random": "tiny"}
+OTHER_PROGRAMS = {"git", "cd", "echo", "printf", "pip", "hf", "ruff", "mypy", "pytest", "pre-commit"}
 
 
 def shell_lines(page: Page) -> list[str]:
@@ -44,9 +45,9 @@ def parser_of(program: str) -> argparse.ArgumentParser:
     return parser
 
 
-def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    actions = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    return dict(actions[0].choices)
+def test_the_readme_is_short() -> None:
+    assert len(README.text.encode()) <= 12_000
+    assert len(README.text.splitlines()) <= 170
 
 
 def test_front_matter_is_that_of_a_space_with_the_pinned_gradio() -> None:
@@ -65,9 +66,16 @@ def test_front_matter_is_that_of_a_space_with_the_pinned_gradio() -> None:
 
 
 def test_the_first_screen_has_the_two_commands() -> None:
-    first = README.text.split("\n## ")[0] + README.text.split("\n## ")[1]
+    first = README.text.split("\n## ")[0]
     for command in ("make app", "make test"):
         assert re.search(rf"^{command}\b", first, re.MULTILINE)
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    linked = {README.target(link) for _, link in README.links}
+    assert [
+        page.path.name for page in PAGES if page not in (README, CHINESE[CHAPTER]) and page.path not in linked
+    ] == []
 
 
 def test_the_extras_are_those_of_the_package() -> None:
@@ -88,26 +96,30 @@ def test_every_command_parses(page: Page) -> None:
                 parser_of(program).parse_args(arguments)
             case ["python", "-m", module, *_]:
                 assert importlib.util.find_spec(module), line
+            case ["python", script, *_]:
+                assert (ROOT / script).is_file(), line
             case _:
-                assert words[0] in {"git", "cd", "echo", "printf", "pip", "hf"}, f"the test cannot judge: {line}"
+                assert words[0] in OTHER_PROGRAMS, f"the test cannot check: {line}"
+
+
+def test_the_page_about_the_command_line_is_the_one_that_the_parsers_make() -> None:
+    assert make_cli.PAGE.read_text(encoding="utf-8") == make_cli.page(), "stale: run python -m docs.make_cli"
 
 
 @pytest.mark.parametrize("program", PARSERS)
-def test_readme_and_help_agree(program: str) -> None:
-    """Each subcommand stands in the README with the very example and words of its help."""
-    shown = "\n".join(block.body for block in README.blocks if block.language == "bash")
-    for name, parser in subcommands(parser_of(program)).items():
-        example = re.search(rf"^ +(python -m {program} {name}\b.*)$", parser.format_help(), re.MULTILINE)
-        assert example, f"{program} {name} --help has no example"
-        assert f"# {parser.description}\n{example[1]}\n" in shown, f"README lacks the example of {program} {name}"
+def test_every_subcommand_says_what_it_does_and_shows_itself(program: str) -> None:
+    """The help is the first line of the command's module, which must be about the command."""
+    for name, parser in make_cli.subcommands(parser_of(program)).items():
+        assert parser.description, name
+        assert parser.description[0].islower(), f"the first line of {name}'s module does not start with `{name}`: "
+        assert make_cli.example(parser).startswith(f"python -m {program} {name} "), f"{name} --help has no example"
 
 
 @each_page
 def test_python_compiles(page: Page) -> None:
-    blocks = [block for block in page.blocks if block.language == "python"]
-    assert blocks
-    for block in blocks:
-        compile(block.body, page.path.name, "exec")
+    for block in page.blocks:
+        if block.language == "python":
+            compile(block.body, page.path.name, "exec")
 
 
 @each_page
@@ -120,49 +132,56 @@ def test_links_and_symbols_resolve(page: Page) -> None:
         assert not anchor or anchor in Page(target).anchors, f"{link} has no such heading"
         name = text.strip("`")
         if target.suffix == ".py" and text != name:
-            is_place = link.endswith(name) or link.endswith(f"{name}__init__.py")
-            assert is_place or name in defined_names(target), f"{link} defines no {name}"
+            is_path = link.endswith(name) or link.endswith(f"{name}__init__.py")
+            assert is_path or name in defined_names(target), f"{link} defines no {name}"
 
 
-@each_twin
-def test_the_chinese_page_keeps_step(page: Page, twin: Page) -> None:
-    assert [level for level, _ in page.headings] == [level for level, _ in twin.headings]
-    assert all(re.search(r"[一-鿿]", title) for _, title in twin.headings[1:]), "headings are translated"
+@pytest.mark.parametrize("page", CHINESE, ids=lambda page: page.path.name)
+def test_the_chinese_page_has_the_same_code(page: Page) -> None:
+    twin = CHINESE[page]
     runs = [[(block.language, block.without_comments()) for block in side.blocks] for side in (page, twin)]
     assert runs[0] == runs[1]
-    places = [sorted(link for _, link in side.links if ".md" not in link and "#" not in link) for side in (page, twin)]
-    assert places[0] == places[1], "both lead to the same files"
+    assert all(re.search(r"[一-鿿]", title) for _, title in twin.headings[1:]), "headings are translated"
 
 
-@pytest.mark.parametrize("page", MAP, ids=lambda page: page.path.name)
-def test_the_map_has_every_file_once(page: Page) -> None:
-    section = page.section(MAP[page])
-    mapped = re.findall(r"\(((?:tiny_transformer|export)/[^)]*\.py)\)", section)
-    tree = [
-        str(path.relative_to(ROOT)) for top in ("tiny_transformer", "export") for path in (ROOT / top).rglob("*.py")
+def test_the_chinese_chapter_keeps_step() -> None:
+    twin = CHINESE[CHAPTER]
+    assert [level for level, _ in CHAPTER.headings] == [level for level, _ in twin.headings]
+    files = [
+        sorted(link for _, link in side.links if ".md" not in link and "#" not in link) for side in (CHAPTER, twin)
     ]
-    assert sorted(set(tree) - set(mapped)) == [], "the map lacks these files; give each a row"
-    assert sorted(set(mapped) - set(tree)) == [], "the map names files that are gone"
-    assert len(mapped) == len(set(mapped)), "the map names a file twice"
-    for row in section.splitlines():
-        if ".py)" in row:
-            assert len(row.rpartition(" | ")[0]) < len(row) - 8, f"no clause: {row}"
+    assert files[0] == files[1], "both lead to the same files"
 
 
-@pytest.mark.parametrize("page", MAP, ids=lambda page: page.path.name)
-def test_the_table_of_a_model_folder_has_every_file_of_the_contract(page: Page) -> None:
-    names = {*bundle.REQUIRED, *bundle.DERIVED, *bundle.UNHASHED, bundle.EVALUATION, bundle.TRAINING}
+def figures(page: Page) -> list[list[str]]:
+    """The numbers of each table row that has some."""
+    rows = (re.findall(r"\d+(?:\.\d+)?(?:e-\d+)?", row) for row in page.text.splitlines() if row.startswith("|"))
+    return [numbers for numbers in rows if numbers]
+
+
+def test_the_chinese_readme_has_the_same_figures() -> None:
+    assert figures(README) == figures(CHINESE[README])
+
+
+def test_the_table_of_a_model_folder_has_every_file_of_the_contract() -> None:
+    names = {file.name for file in bundle.FILES}
+    page = Page(ROOT / "docs/model-folder.md")
     rows = re.findall(r"^\| (`[\w.]+\.\w+`.*?) \|", page.text, re.MULTILINE)
     assert set(re.findall(r"`([^`]+)`", "".join(rows))) == names
 
 
+def test_the_table_of_backends_has_every_backend() -> None:
+    page = Page(ROOT / "docs/backends.md")
+    assert set(re.findall(r"^\| `([\w-]+)` \|", page.text, re.MULTILINE)) >= set(backends.NAMES)
+
+
 def test_figure_one_is_one_step_away() -> None:
     """Every part of the paper's figure 1 is a link to its file and class."""
-    table = README.section("Figure 1, part by part")
+    table = CHAPTER.section("Figure 1, part by part")
     for part in ("Input Embedding", "Positional Encoding", "Multi-Head Attention", "Masked Multi-Head Attention",
                  "Add & Norm", "Feed Forward", "Linear", "Softmax", "shifted right", "Nx"):  # fmt: skip
         row = next((row for row in table.splitlines() if part in row), "")
-        assert re.search(r"\[`\w[\w.]*`\]\(tiny_transformer/.*\.py\)", row), f"{part} has no link"
+        assert re.search(r"\[`\w[\w.]*`\]\(\.\./tiny_transformer/.*\.py\)", row), f"{part} has no link"
 
 
 def run_blocks(blocks: list[Block]) -> None:
@@ -178,16 +197,17 @@ def run_blocks(blocks: list[Block]) -> None:
             printed = output.getvalue()
 
 
-def test_the_chapter_runs_and_prints_what_it_says() -> None:
-    run_blocks(CHAPTER.blocks)
-
-
-def test_the_readme_runs(tmp_path: Path) -> None:
-    blocks = [block for block in README.blocks if block.language == "python"]
-    for place, name in EXAMPLES.items():
-        config = preset(name)
-        folder = tmp_path / name
-        random_bundle(folder, config, "translate" if config.is_encoder_decoder else "chat")
-        blocks = [Block("python", block.body.replace(f'"{place}"', f'"{folder}"')) for block in blocks]
-    assert not any(place in block.body for block in blocks for place in EXAMPLES)
+@pytest.mark.parametrize("page", RUNNING, ids=lambda page: page.path.name)
+def test_the_page_runs_and_prints_what_it_says(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    blocks = page.blocks
+    for path, name in EXAMPLES.items():
+        if any(f'"{path}"' in block.body for block in blocks):
+            config = preset(name)
+            random_bundle(tmp_path / name, config, "translate" if config.is_encoder_decoder else "chat")
+            blocks = [Block(b.language, b.body.replace(f'"{path}"', f'"{tmp_path / name}"')) for b in blocks]
     run_blocks(blocks)
+
+
+def test_the_running_pages_are_those_with_examples() -> None:
+    assert {page.path.name for page in RUNNING} >= {"README.md", "paper-to-code.md", "model-folder.md"}

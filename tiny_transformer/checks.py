@@ -2,6 +2,7 @@
 
 import math
 import reprlib
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,7 +30,8 @@ def check_number(
     error: Refusal = ConfigError,
 ) -> float:
     """A finite number from `low` to `high`; `above` and `below` leave out the ends themselves."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    # Not by math.isfinite, which fails on a whole number that no float can hold.
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     if not is_number or not low <= value <= high or (above and value == low) or (below and value == high):
         template = (
             "{name} is {value}; choose a number of at least {low:g}."

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Self, get_args, get_origin, get_type_hints
 
 from tiny_transformer.checks import check_choice, check_number, check_whole, shown
-from tiny_transformer.errors import ConfigError
+from tiny_transformer.errors import ConfigError, Sentence
 
 ARCHITECTURES = ("encoder-decoder", "decoder-only")
 NORMS = ("pre", "post")
@@ -106,12 +106,12 @@ def _checked(name: str, value: Any, wanted: Any, where: Path | str) -> Any:
 
 
 _KINDS = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "text",
-    tuple: "a list",
-    dict: "an object",
+    int: Sentence("a whole number"),
+    float: Sentence("a number"),
+    bool: Sentence("true or false"),
+    str: Sentence("text"),
+    tuple: Sentence("a list"),
+    dict: Sentence("an object"),
 }
 
 
@@ -271,20 +271,52 @@ def defaults_of(cls: type[JsonConfig]) -> dict[str, Any]:
     return found
 
 
+# `tiny`, `translate`, `chat` and `multi30k` are the models of the recipes; a test holds them equal.
 PRESETS: dict[str, ModelConfig] = {
     # Learns to reverse a word in half a minute on one core.
     "tiny": ModelConfig(
-        vocab_size=300, d_model=64, n_heads=4, n_encoder_layers=2, n_decoder_layers=2, d_ff=256, max_length=64
+        vocab_size=262,
+        d_model=64,
+        n_heads=4,
+        n_encoder_layers=2,
+        n_decoder_layers=2,
+        d_ff=256,
+        max_length=32,
+        dropout=0.0,
+        positions="rotary",
     ),
     "tiny-gpt": ModelConfig.gpt(vocab_size=300, d_model=64, n_heads=4, n_decoder_layers=2, d_ff=256, max_length=64),
-    # Deep encoder, shallow decoder: the decoder runs once a token, the encoder once a sentence.
+    # Deep encoder, shallow decoder: the decoder runs once per token, the encoder once per sentence.
     "translate": ModelConfig(
-        vocab_size=12_000, d_model=256, n_heads=4, n_encoder_layers=6, n_decoder_layers=3, d_ff=1_024
+        vocab_size=12_000,
+        d_model=256,
+        n_heads=4,
+        n_encoder_layers=7,
+        n_decoder_layers=3,
+        d_ff=1_024,
+        max_length=128,
+        dropout=0.15,
     ),
-    "chat": ModelConfig.gpt(vocab_size=8_000, d_model=320, n_heads=5, n_decoder_layers=7, d_ff=1_280, max_length=512),
+    "chat": ModelConfig.gpt(
+        vocab_size=8_000,
+        d_model=320,
+        n_heads=5,
+        n_decoder_layers=7,
+        d_ff=1_280,
+        max_length=512,
+        dropout=0.2,
+        positions="rotary",
+    ),
     # Transformer-Tiny of Wu et al. 2021 for Multi30k.
     "multi30k": ModelConfig(
-        vocab_size=8_000, d_model=128, n_heads=4, n_encoder_layers=4, n_decoder_layers=4, d_ff=256, norm="post"
+        vocab_size=9_700,
+        d_model=128,
+        n_heads=4,
+        n_encoder_layers=4,
+        n_decoder_layers=4,
+        d_ff=256,
+        max_length=128,
+        dropout=0.2,
     ),
     # "Attention Is All You Need", table 3, base.
     "paper-base": ModelConfig(

@@ -1,12 +1,14 @@
-"""How good a model's texts are: metrics as pure functions, and a model folder judged by them."""
+"""How good a model's texts are: metrics as pure functions, questions with answers, and models measured by them."""
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from tiny_transformer.errors import DataError, InputError
-from tiny_transformer.tokenizer import Message
+from tiny_transformer.tokenizer import Message, message_parts
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Question:
-    """What is put to a model, and the answer it is judged by."""
+    """What is put to a model, and the answer it is measured by."""
 
     prompt: str | tuple[Message, ...]  # a source text, or a dialogue that ends with the user's turn
     answer: str
@@ -42,7 +44,7 @@ class Answerer(Protocol):
     """The part of a loaded model that evaluation needs."""
 
     def generate_batch(self, texts: Sequence[str], **options: Any) -> Sequence[Any]:
-        """One result a text, each with `.text`."""
+        """One result per text, each with `.text`."""
         ...
 
     def reply(self, history: Sequence[Message], **options: Any) -> Any:
@@ -113,13 +115,41 @@ def evaluate_model(
     return reply_metrics(found, answers)
 
 
-def question_from_record(record: Mapping[str, Any], where: str) -> Question:
-    """One line of `evaluation.jsonl`: {"source", "target"}, or {"messages", "answer"}."""
-    if isinstance(record.get("source"), str) and isinstance(record.get("target"), str):
-        return Question(record["source"], record["target"])
-    messages, answer = record.get("messages"), record.get("answer")
-    if isinstance(messages, list) and messages and isinstance(answer, str):
-        return Question(tuple(messages), answer)
+def read_evaluation(path: Path) -> list[Question]:
+    """The questions of an `evaluation.jsonl`, strictly read: its only reader."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            "{file} cannot be read as JSON lines ({reason}); check the file.", file=path, reason=error
+        ) from None
+    return [_question(line, f"{path}:{number}") for number, line in enumerate(lines, start=1)]
+
+
+def evaluation_line(question: Question) -> str:
+    """One line of an `evaluation.jsonl`."""
+    if isinstance(question.prompt, str):
+        values: dict[str, Any] = {"source": question.prompt, "target": question.answer}
+    else:
+        values = {"messages": list(question.prompt), "answer": question.answer}
+    return json.dumps(values, ensure_ascii=False) + "\n"
+
+
+def _question(line: str, where: str) -> Question:
+    """A line with {"source", "target"}, or with {"messages", "answer"}."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        raise DataError("{where} is not JSON; correct it.", where=where) from None
+    match record:
+        case {"source": str(source), "target": str(target)}:
+            return Question(source, target)
+        case {"messages": [_, *_] as messages, "answer": str(answer)}:
+            try:
+                parts = [message_parts(message) for message in messages]
+            except InputError as error:
+                raise DataError("{where}: {reason}", where=where, reason=error) from None
+            return Question(tuple(Message(role=role, content=content) for role, content in parts), answer)
     raise DataError('{where} is neither {{"source", "target"}} nor {{"messages", "answer"}}; correct it.', where=where)
 
 
@@ -146,7 +176,9 @@ def _sacrebleu(metric: Any, hypotheses: Sequence[str], references: Sequence[str]
 def _check(hypotheses: Sequence[str], references: Sequence[str]) -> None:
     if not references or len(hypotheses) != len(references):
         raise InputError(
-            "{n} texts cannot be compared with {n_2} references; pair them up.", n=len(hypotheses), n_2=len(references)
+            "{texts} texts cannot be compared with {references} references; pair them up.",
+            texts=len(hypotheses),
+            references=len(references),
         )
 
 

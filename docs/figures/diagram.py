@@ -32,7 +32,7 @@ SELF = Part("Self-attention", "attention.py  SelfAttention", TEAL)
 CAUSAL = Part("Causal self-attention", "attention.py  SelfAttention", BLUE)
 CROSS = Part("Cross-attention", "attention.py  CrossAttention", CORAL)
 FEED_FORWARD = Part("Feed-forward", "layers.py  FeedForward", AMBER)
-ADD_NORM = Part("Add & norm", "layers.py  Sublayer", SLATE, 0.3)
+ADD_NORM = Part("Add & norm", "layers.py  SublayerNorm", SLATE, 0.3)
 EMBEDDING = Part("Embedding + positions", "embedding.py  positions.py", VIOLET)
 SCORES = Part("Linear to the vocabulary", "embedding.py  Embedding.scores", VIOLET)
 

@@ -1,4 +1,4 @@
-"""The form of eager for a GPU: whatever is done to its states, they are those of plain eager; places are used again."""
+"""Eager for a GPU: whatever is done to its states, they equal those of plain eager, and buffers are used again."""
 
 import gc
 import weakref
@@ -15,13 +15,13 @@ from tests.support.generation_fixtures import BOS, EOS, PAD, generate, random_ro
 from tests.support.models import DEVICES, tiny_config, tiny_model
 from tiny_transformer.backends import cuda_buffers, cuda_graphs
 from tiny_transformer.backends.base import Batch
-from tiny_transformer.backends.cuda_buffers import Places, Pool, Size
+from tiny_transformer.backends.cuda_buffers import BufferPool, BufferSize, KVBuffers
 from tiny_transformer.backends.cuda_graphs import (
-    ONE_AT_A_TIME,
-    PATIENCE,
-    WARM_UPS,
-    CapturedBackend,
-    RecordedStep,
+    CUDA_LOCK,
+    SPECULATE_AFTER,
+    WARM_UP_RUNS,
+    CapturedStep,
+    CudaGraphBackend,
     eager_on,
 )
 from tiny_transformer.backends.eager import EagerBackend
@@ -31,15 +31,15 @@ CAPACITY = 40
 CONFIGS = {name: tiny_config(name, max_length=CAPACITY) for name in ARCHITECTURES}
 
 
-def pair(architecture: str, device: str) -> tuple[EagerBackend, CapturedBackend]:
+def pair(architecture: str, device: str) -> tuple[EagerBackend, CudaGraphBackend]:
     """Plain eager on the CPU, and the other with the same weights."""
     config = CONFIGS[architecture]
-    return EagerBackend(tiny_model(config), config), CapturedBackend(tiny_model(config), config, device=device)
+    return EagerBackend(tiny_model(config), config), CudaGraphBackend(tiny_model(config), config, device=device)
 
 
 def batch_of(config: ModelConfig, n_rows: int, seed: int) -> tuple[Batch, Batch | None]:
     prefix = Batch.of([[BOS, *row] for row in random_rows(seed, n_rows, 300, 5)], PAD)
-    longest = 4 + seed % 30  # so that sources of some batches need wider places than those of others
+    longest = 4 + seed % 30  # so that sources of some batches need wider buffers than those of others
     source = Batch.of([[*row, EOS] for row in random_rows(seed + 1, n_rows, 300, longest)], PAD)
     return prefix, source if config.is_encoder_decoder else None
 
@@ -76,35 +76,36 @@ def check_program(architecture: str, device: str, data: st.DataObject) -> None:
             logits, states = results[0][0], [state for _, state in results]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_any_course_of_events_is_that_of_plain_eager(
     architecture: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda_graphs, "SMALLEST_CAPACITY", 4)  # so that short texts, too, grow out of their recordings
+    monkeypatch.setattr(cuda_graphs, "MIN_CAPACITY", 4)  # so that short texts, too, outgrow their captured steps
     run = given(st.data())(lambda data: check_program(architecture, device, data))
     settings(max_examples=60, deadline=None)(run)()
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_while_the_likeliest_tokens_are_taken_the_next_step_is_ahead(
+def test_while_the_likeliest_tokens_are_taken_the_next_step_is_speculative(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain, backend = pair("decoder-only", device)
     asked, run = [], []
-    start, work = RecordedStep.start, RecordedStep._run
-    monkeypatch.setattr(RecordedStep, "start", lambda self, *given: (asked.append(given), start(self, *given))[1])
-    monkeypatch.setattr(RecordedStep, "_run", lambda self: (run.append(self), work(self))[1])
+    start, work = CapturedStep.start, CapturedStep._run
+    monkeypatch.setattr(CapturedStep, "start", lambda self, *given: (asked.append(given), start(self, *given))[1])
+    monkeypatch.setattr(CapturedStep, "_run", lambda self: (run.append(self), work(self))[1])
     options: dict[str, Any] = {"max_new_tokens": 24, "min_new_tokens": 24}
     assert generate(backend, [[BOS]], None, **options)[0].ids == generate(plain, [[BOS]], None, **options)[0].ids
-    assert len(asked) == 1 + PATIENCE
+    assert len(asked) == 1 + SPECULATE_AFTER
     assert len(run) == 23, "the last token is never read: nothing is started for it"
     asked.clear()
     generate(backend, [[BOS]], None, temperature=1.5, seed=1, **options)
     assert len(asked) > 20, "a token that was drawn is seldom the likeliest: nothing should be started with that"
 
 
-def test_a_step_that_is_ahead_is_dropped_when_another_token_is_taken() -> None:
+def test_a_step_that_is_speculative_is_dropped_when_another_token_is_taken() -> None:
     plain, backend = pair("decoder-only", "cpu")
     states = [b.start(*batch_of(b.config, 2, seed=5), CAPACITY) for b in (plain, backend)]
     logits = states[0][0]
@@ -114,18 +115,18 @@ def test_a_step_that_is_ahead_is_dropped_when_another_token_is_taken() -> None:
         logits, reference = plain.step(new, reference)
         found, state = backend.step(new, state)
         assert np.allclose(found, logits, atol=2e-5)
-        assert state.is_ahead == (token is None and state.in_a_row >= state.patience)
+        assert state.is_speculative == (token is None and state.n_greedy >= state.speculate_after)
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_greedy_to_the_end_of_a_context_that_is_no_power_of_two(architecture: str, positions: str, device: str) -> None:
-    """A recording has more places than the model has positions: what is started unasked must not look beyond them."""
+    """The buffers have more slots than the model has positions: a speculative step must not look beyond them."""
     config = tiny_config(architecture, max_length=CAPACITY, positions=positions)
     plain, backend = (
         EagerBackend(tiny_model(config), config),
-        CapturedBackend(tiny_model(config), config, device=device),
+        CudaGraphBackend(tiny_model(config), config, device=device),
     )
     sources = [[7, 8, EOS], [9, EOS]] if config.is_encoder_decoder else None
     for prefixes in ([[BOS], [BOS, 5]], [[BOS] * (CAPACITY - 1), [BOS]]):
@@ -141,28 +142,28 @@ def test_rows_that_nobody_uses_stay_within_the_context(device: str) -> None:
     plain, backend = pair("decoder-only", device)
     _, state = backend.start(Batch.of([[BOS] * 37, [BOS], [BOS], [BOS]], PAD), None, CAPACITY)
     backend.step(np.full((4, 1), 5), state)
-    del state  # the next takes its places, and with them a fourth row that stands at 38
+    del state  # the next takes its buffers, and with them a fourth row that stands at 38
     prefixes = [[BOS]] * 3
     options: dict[str, Any] = {"max_new_tokens": 30, "min_new_tokens": 30}
     wanted = [row.ids for row in generate(plain, prefixes, None, **options)]
     assert [row.ids for row in generate(backend, prefixes, None, **options)] == wanted
 
 
-def test_what_runs_before_a_recording_stays_within_the_context() -> None:
+def test_what_runs_before_a_capture_stays_within_the_context() -> None:
     _, backend = pair("decoder-only", "cpu")
     _, state = backend.start(Batch.of([[BOS] * (CAPACITY - 1)], PAD), None, CAPACITY)
     backend.step(np.full((1, 1), 5), state)
     with torch.inference_mode():
-        for _ in range(1 + WARM_UPS):
-            state.newest._work()
+        for _ in range(1 + WARM_UP_RUNS):
+            state.last_step._work()
 
 
-def test_a_step_of_several_tokens_drops_what_is_ahead() -> None:
+def test_a_step_of_several_tokens_drops_what_is_speculative() -> None:
     plain, backend = pair("decoder-only", "cpu")
     (logits, reference), (_, state) = (b.start(*batch_of(b.config, 1, seed=5), CAPACITY) for b in (plain, backend))
     for several in (False, False, False, True, False):
         new = np.array([[5, 6, 7]]) if several else logits.argmax(axis=-1)[:, None]
-        assert state.is_ahead == several
+        assert state.is_speculative == several
         logits, reference = plain.step(new, reference)
         found, state = backend.step(new, state)
         assert np.allclose(found, logits, atol=2e-5)
@@ -176,37 +177,37 @@ def test_each_start_in_vain_doubles_the_patience() -> None:
         state = backend.reorder(state, np.arange(2))  # as when a text has ended
         for _ in range(5):
             logits, state = backend.step(logits.argmax(axis=-1)[:, None], state)
-        wasted += state.is_ahead
-        assert state.patience == PATIENCE * 2 ** (wasted - state.is_ahead)
+        wasted += state.is_speculative
+        assert state.speculate_after == SPECULATE_AFTER * 2 ** (wasted - state.is_speculative)
     assert wasted == 2, "after two in vain, five steps are too few to dare a third"
 
 
 def test_a_step_that_another_thread_holds_up_is_not_started_unasked() -> None:
     _, backend = pair("decoder-only", "cpu")
     logits, state = backend.start(*batch_of(backend.config, 2, seed=5), CAPACITY)
-    for _ in range(1 + PATIENCE):
+    for _ in range(1 + SPECULATE_AFTER):
         logits, state = backend.step(logits.argmax(axis=-1)[:, None], state)
-    assert state.is_ahead
-    with ONE_AT_A_TIME:
-        assert not state.newest.start_with_likeliest()
+    assert state.is_speculative
+    with CUDA_LOCK:
+        assert not state.last_step.start_with_likeliest()
 
 
-def test_places_come_back_when_a_state_is_dropped_and_are_lent_again() -> None:
+def test_buffers_come_back_when_a_state_is_dropped_and_are_used_again() -> None:
     _, backend = pair("encoder-decoder", "cpu")
     inputs = batch_of(backend.config, 3, seed=1)
     _, first = backend.start(*inputs, CAPACITY)
     _, second = backend.start(*inputs, CAPACITY)
-    taken = {id(first.places), id(second.places)}
-    assert len(taken) == 2, "two texts at once must not share places"
+    taken = {id(first.buffers), id(second.buffers)}
+    assert len(taken) == 2, "two texts at once must not share buffers"
     logits, first = backend.step(np.full((3, 1), 9), first)
-    recorded = first.places.steps
-    assert list(recorded) == [(4, 64)]
+    captured = first.buffers.steps
+    assert list(captured) == [(4, 64)]
     kept = logits.copy()
     del first, second
     _, third = backend.start(*inputs, CAPACITY)
-    assert id(third.places) in taken
+    assert id(third.buffers) in taken
     _, fourth = backend.start(*inputs, CAPACITY)
-    assert {id(third.places), id(fourth.places)} == taken
+    assert {id(third.buffers), id(fourth.buffers)} == taken
     for state in (third, fourth):
         assert np.array_equal(backend.step(np.full((3, 1), 9), state)[0], kept), "old numbers must not be seen"
 
@@ -216,26 +217,26 @@ def test_a_text_that_came_to_nan_does_not_reach_the_next() -> None:
     inputs = batch_of(backend.config, 3, seed=1)
     logits, state = backend.start(*inputs, CAPACITY)
     with torch.inference_mode():
-        state.places.cache.fill_(np.nan)
-        state.places.memory.fill_(np.nan)
+        state.buffers.cache.fill_(np.nan)
+        state.buffers.memory.fill_(np.nan)
     del state
     again, state = backend.start(*inputs, CAPACITY)
     assert np.array_equal(again, logits)
     assert np.isfinite(backend.step(np.full((3, 1), 9), state)[0]).all()
 
 
-def test_places_larger_than_the_bound_are_still_lent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buffers_larger_than_the_bound_are_still_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_buffers, "KEPT_BYTES", 1)
     _, backend = pair("decoder-only", "cpu")
     _, state = backend.start(*batch_of(backend.config, 3, seed=1), CAPACITY)
-    first = id(state.places)
+    first = id(state.buffers)
     del state
     _, state = backend.start(*batch_of(backend.config, 3, seed=2), CAPACITY)
-    assert id(state.places) == first
+    assert id(state.buffers) == first
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_threads_on_several_models_record_and_replay_at_once(device: str) -> None:
+def test_threads_on_several_models_capture_and_replay_at_once(device: str) -> None:
     backends = [pair(architecture, device)[1] for architecture in ARCHITECTURES] * 2
     sources: list[list[list[int]] | None] = [[[7, 8, EOS]] if b.config.is_encoder_decoder else None for b in backends]
     options: dict[str, Any] = {"max_new_tokens": 20, "min_new_tokens": 20}
@@ -249,48 +250,48 @@ def test_threads_on_several_models_record_and_replay_at_once(device: str) -> Non
             assert [future.result()[0].ids for future in work] == wanted
 
 
-def test_steps_are_recorded_once_for_each_power_of_two() -> None:
+def test_steps_are_captured_once_for_each_power_of_two() -> None:
     _, backend = pair("decoder-only", "cpu")
     _, state = backend.start(*batch_of(backend.config, 7, seed=3), CAPACITY)
-    places, seen = state.places, []
+    buffers, seen = state.buffers, []
     for n_rows in (7, 6, 4, 3, 2, 1):
         state = backend.reorder(state, np.arange(n_rows))
         logits, state = backend.step(np.full((n_rows, 1), 5), state)
         assert logits.shape == (n_rows, 300)
-        assert state.places is places
-        seen.append(len(places.steps))
+        assert state.buffers is buffers
+        seen.append(len(buffers.steps))
     assert seen == [1, 1, 2, 2, 3, 4]
 
 
-def test_a_recording_looks_at_no_more_than_twice_what_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_graphs, "SMALLEST_CAPACITY", 4)
+def test_a_captured_step_looks_at_no_more_than_twice_what_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_graphs, "MIN_CAPACITY", 4)
     _, backend = pair("decoder-only", "cpu")
     _, state = backend.start(Batch.of([[BOS, 7]], PAD), None, CAPACITY)
-    places = state.places
+    buffers = state.buffers
     for _ in range(30):
         _, state = backend.step(np.array([[5]]), state)
-        assert max(places.steps)[1] < 2 * max(4, int(state.lengths.max()))
-    assert list(places.steps) == [(1, 4), (1, 8), (1, 16), (1, 32)]
+        assert max(buffers.steps)[1] < 2 * max(4, int(state.lengths.max()))
+    assert list(buffers.steps) == [(1, 4), (1, 8), (1, 16), (1, 32)]
 
 
-def test_free_places_are_bounded_and_the_longest_unused_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_buffers_are_bounded_and_the_longest_unused_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     config = CONFIGS["decoder-only"]
-    pool = Pool(lambda size: Places(config, torch.device("cpu"), torch.float32, size))
-    leases = [pool.lend(Size.of(n_rows, 1, 0)) for n_rows in (1, 2, 4)]
-    made = [weakref.ref(lease.places) for lease in leases]
-    n_bytes = [lease.places.n_bytes for lease in leases]
-    while leases:
-        del leases[0]
+    pool = BufferPool(lambda size: KVBuffers(config, torch.device("cpu"), torch.float32, size))
+    handles = [pool.acquire(BufferSize.of(n_rows, 1, 0)) for n_rows in (1, 2, 4)]
+    made = [weakref.ref(handle.buffers) for handle in handles]
+    n_bytes = [handle.buffers.n_bytes for handle in handles]
+    while handles:
+        del handles[0]
     monkeypatch.setattr(cuda_buffers, "KEPT_BYTES", sum(n_bytes[1:]))
-    lease = pool.lend(Size.of(8, 1, 0))
-    assert [places() is None for places in made] == [True, False, False]
-    assert lease.places.size.n_rows == 8
+    handle = pool.acquire(BufferSize.of(8, 1, 0))
+    assert [buffers() is None for buffers in made] == [True, False, False]
+    assert handle.buffers.size.n_rows == 8
 
 
 def test_sizes_are_few() -> None:
-    assert Size.of(1, 1, 1) == (1, 64, 16)
-    assert Size.of(5, 65, 0) == (8, 128, 0)
-    assert Size.of(64, 256, 17) == (64, 256, 32)
+    assert BufferSize.of(1, 1, 1) == (1, 64, 16)
+    assert BufferSize.of(5, 65, 0) == (8, 128, 0)
+    assert BufferSize.of(64, 256, 17) == (64, 256, 32)
 
 
 def test_a_model_that_is_let_go_is_gone_at_once() -> None:
@@ -310,7 +311,7 @@ def test_steps_are_replayed_on_a_gpu_alone(device: str) -> None:
     _, backend = pair("decoder-only", device)
     _, state = backend.start(*batch_of(backend.config, 2, seed=3), CAPACITY)
     _, state = backend.step(np.full((2, 1), 5), state)
-    (step,) = state.places.steps.values()
+    (step,) = state.buffers.steps.values()
     assert (step._graph is not None) == (device == "cuda")
 
 

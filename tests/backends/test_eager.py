@@ -10,7 +10,7 @@ import torch
 from tests.support.generation_fixtures import BOS, EOS, PAD, generate, random_rows
 from tests.support.models import ON_A_GPU, BundleFactory, tiny_config, tiny_model
 from tiny_transformer.backends.base import Batch
-from tiny_transformer.backends.cuda_graphs import CapturedBackend, eager_on, open_eager
+from tiny_transformer.backends.cuda_graphs import CudaGraphBackend, eager_on, open_eager
 from tiny_transformer.backends.eager import EagerBackend, set_threads, torch_device
 from tiny_transformer.config import ARCHITECTURES, POSITIONS
 from tiny_transformer.errors import BackendError, InputError
@@ -25,7 +25,7 @@ def make(
 ) -> EagerBackend:
     config = tiny_config(architecture, **changes)
     if way == "captured on cpu":
-        return CapturedBackend(tiny_model(config), config, device="cpu", dtype=dtype)
+        return CudaGraphBackend(tiny_model(config), config, device="cpu", dtype=dtype)
     return eager_on(tiny_model(config), config, torch_device(way), dtype)
 
 

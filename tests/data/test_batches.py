@@ -13,10 +13,10 @@ from torch.nn import functional as F
 from tests.support.models import tiny_config
 from tests.support.training_fixtures import byte_tokenizer, write_jsonl, write_pairs
 from tiny_transformer.data.batches import EpochPlan, Rows, RowSizes, TrainingData, padded_length, plan_epoch
+from tiny_transformer.data.source import Source
 from tiny_transformer.model import build_model
 from tiny_transformer.training.feed import IGNORED, Batch, HostRows, ResidentRows, ahead, batches
-from tiny_transformer.training.objective import Objective
-from tiny_transformer.training.settings import Source
+from tiny_transformer.training.objective import Objective, positions_in_texts, same_text
 
 CPU = torch.device("cpu")
 
@@ -200,3 +200,19 @@ def test_no_row_is_padded_beyond_what_fits_the_model() -> None:
     sizes = RowSizes(np.array([3, 100, 7]), *[np.array([100, 99, 5])] * 3)
     plan = plan_epoch(np.arange(3), sizes, 4096, np.random.default_rng(0), 100)
     assert max(max(batch.source_length, batch.target_length) for batch in plan.batches) == 100
+
+
+def test_texts_in_one_row_keep_apart_and_count_from_their_own_start() -> None:
+    texts = torch.tensor([[1, 1, 1, 2, 2, 3, 0, 0]])
+    assert positions_in_texts(texts).tolist() == [[0, 1, 2, 0, 1, 0, 0, 1]]
+    seen = same_text(texts, torch.tensor([[1, 2, 2, 3, 3, 0]]))[0, 0]
+    assert seen[:6].int().tolist() == [
+        [1, 0, 0, 0, 0, 0],
+        [1, 0, 0, 0, 0, 0],
+        [1, 0, 0, 0, 0, 0],
+        [0, 1, 1, 0, 0, 0],
+        [0, 1, 1, 0, 0, 0],
+        [0, 0, 0, 1, 1, 0],
+    ]
+    # No query of a text sees padding; a query of padding sees something, or it would be NaN.
+    assert bool(seen[6:].all())

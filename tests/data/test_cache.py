@@ -10,11 +10,12 @@ import pytest
 
 from tests.support.training_fixtures import byte_tokenizer, learnt_tokenizer, write_jsonl, write_pairs
 from tiny_transformer.data import cache, encoding
+from tiny_transformer.data.augment import Compose, SwapSides
 from tiny_transformer.data.cache import Column, Part, tokenised
 from tiny_transformer.data.encoding import encode_examples
 from tiny_transformer.data.records import Dialogue, Text, turns
+from tiny_transformer.data.source import Source
 from tiny_transformer.tokenizer import Tokenizer
-from tiny_transformer.training.settings import Source
 
 TEXTS = [("the cat sat", "on the mat"), ("a dog", "and the cat"), ("the mat and the dog", "sat")]
 
@@ -67,7 +68,7 @@ def test_whatever_changes_the_ids_makes_a_new_cache(pairs: Source, what: str, mo
     elif what == "tokenizer":
         tokenizer = learnt_tokenizer()
     elif what == "option":
-        pairs = replace(pairs, swap=True)
+        pairs = replace(pairs, transforms=(SwapSides(),))
     else:
         length = 32
     with pytest.raises(AssertionError, match="not used"):
@@ -77,7 +78,7 @@ def test_whatever_changes_the_ids_makes_a_new_cache(pairs: Source, what: str, mo
 def test_other_talk_among_the_questions_makes_a_new_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     questions = write_jsonl(tmp_path / "i.jsonl", [{"questions": ["Hi", "Hey"], "answer": "Hello!"}])
     talk = write_jsonl(tmp_path / "d.jsonl", [{"turns": ["a", "b"]}])
-    source = Source(name="i", path=str(questions), format="intents", compose=2, amid=str(talk))
+    source = Source(name="i", path=str(questions), format="intents", transforms=(Compose(interleave_with=str(talk)),))
     tokenised(source, "", byte_tokenizer(), 64)
     monkeypatch.setattr(cache, "read_examples", no_reading)
     tokenised(source, "", byte_tokenizer(), 64)
@@ -198,7 +199,7 @@ def test_packing_fills_rows_with_whole_documents(tmp_path: Path) -> None:
 
 
 def test_memory_stays_flat_however_large_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoding, "_CHUNK", 64)
+    monkeypatch.setattr(encoding, "_EXAMPLES_AT_ONCE", 64)
     monkeypatch.setattr(cache, "_FLUSH", 1024)
     peaks = []
     for count in (500, 8000):

@@ -7,8 +7,8 @@ import pytest
 from tests.support.training_fixtures import write_jsonl, write_pairs
 from tiny_transformer.data.examples import read_examples
 from tiny_transformer.data.records import Dialogue, Pair, Text, texts_of
+from tiny_transformer.data.source import Source
 from tiny_transformer.errors import DataError
-from tiny_transformer.training.settings import Source
 
 
 def read(path: Path, kind: str, **options: object) -> list:
@@ -26,7 +26,8 @@ def test_pairs_are_the_same_from_tsv_jsonl_and_two_parallel_files(tmp_path: Path
     assert read(tmp_path / "a.tsv", "pairs") == wanted
     assert read(tmp_path / "a.jsonl", "pairs") == wanted
     assert read(tmp_path / "x.{de,en}", "pairs") == wanted
-    assert read(tmp_path / "a.tsv", "pairs", swap=True) == [Pair(b, a) for a, b in pairs]
+    swapped = read(tmp_path / "a.tsv", "pairs", transforms=[{"name": "swap"}])
+    assert swapped == [Pair(b, a) for a, b in pairs]
 
 
 def test_a_folder_is_read_file_after_file(tmp_path: Path) -> None:

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.training_fixtures import write_jsonl
+from tiny_transformer.data.augment import Balance, Compose, Recast, Rephrase, UseAnalogies
 from tiny_transformer.data.augment.small_talk import Analogies
 from tiny_transformer.data.augment.stories import CASTS, plural, recast, story_dialogue, topics
 from tiny_transformer.data.examples import plain_words, read_examples, split_of
 from tiny_transformer.data.records import texts_of
+from tiny_transformer.data.source import Source
 from tiny_transformer.errors import ConfigError
-from tiny_transformer.training.settings import Source
 
 DOING = ("sing a song", "dance a waltz", "cook some rice", "read a map")
 HELD_OUT = {"dev": 0.2, "test": 0.3}
@@ -69,8 +70,12 @@ def test_no_variant_ever_asks_a_held_out_question(tmp_path: Path) -> None:
     twins = [f"{start} {thing}?" for thing in THINGS for start in ("What is it with", "What's it with")]
     path = write_jsonl(tmp_path / "twins.jsonl", [{"questions": twins, "answer": "Who knows."}])
     for source in (
-        talk(tmp_path, rephrase=True, analogies=0.5, balance=0.5, held_out=HELD_OUT),
-        talk(tmp_path, rephrase=True, held_out=HELD_OUT, path=str(path)),
+        talk(
+            tmp_path,
+            transforms=(Rephrase(), UseAnalogies(share=0.5), Balance(strength=0.5)),
+            held_out=HELD_OUT,
+        ),
+        talk(tmp_path, transforms=(Rephrase(),), held_out=HELD_OUT, path=str(path)),
     ):
         held_out = {plain_words(q) for split in ("dev", "test") for q in questions(source, 0, split)}
         asked = {plain_words(q) for variant in range(9) for q in questions(source, variant)}
@@ -80,7 +85,7 @@ def test_no_variant_ever_asks_a_held_out_question(tmp_path: Path) -> None:
 
 
 def test_every_answer_stays_with_its_own_question(tmp_path: Path) -> None:
-    source = talk(tmp_path, rephrase=True, analogies=1.0)
+    source = talk(tmp_path, transforms=(Rephrase(), UseAnalogies(share=1.0)))
     answers = [[texts_of(e)[1] for e in read_examples(source, "", "train", variant)] for variant in range(9)]
     assert all(found == answers[0] for found in answers)
     analogies = Analogies.learn([can_you(), [f"Do you like {thing}" for thing in THINGS]])
@@ -90,7 +95,7 @@ def test_every_answer_stays_with_its_own_question(tmp_path: Path) -> None:
 
 def test_balance_shows_small_intents_more_often(tmp_path: Path) -> None:
     def counts(balance: float, variant: int) -> Counter:
-        source = talk(tmp_path, balance=balance)
+        source = talk(tmp_path, transforms=(Balance(strength=balance),))
         return Counter(texts_of(example)[1] for example in read_examples(source, "", "train", variant))
 
     assert counts(0.0, 1) == counts(1.0, 0) == {"No.": 6, "Yes.": 36}  # the first variant is the file itself
@@ -101,7 +106,7 @@ def test_balance_shows_small_intents_more_often(tmp_path: Path) -> None:
 def test_questions_come_in_the_midst_of_talk_about_other_things(tmp_path: Path) -> None:
     dialogues = [[f"{i} {turn}" for turn in "abcdefghi"] for i in range(40)]
     write_jsonl(tmp_path / "d.jsonl", [{"turns": turns} for turns in dialogues])
-    source = talk(tmp_path, compose=2, compose_share=0.5, amid=str(tmp_path / "d.jsonl"), held_out={"test": 0.5})
+    source = talk(tmp_path, transforms=(Compose(interleave_with=str(tmp_path / "d.jsonl")),), held_out={"test": 0.5})
     found = [example for variant in range(9) for example in read_examples(source, "", "train", variant)]
     shapes = Counter()
     for example in found:
@@ -119,10 +124,10 @@ def test_questions_come_in_the_midst_of_talk_about_other_things(tmp_path: Path) 
     assert heard <= allowed  # what is held out is not heard either
 
 
-def test_talk_that_does_not_begin_with_the_user_stands_amid_nothing(tmp_path: Path) -> None:
+def test_a_dialogue_that_does_not_begin_with_the_user_is_not_interleaved(tmp_path: Path) -> None:
     messages = [{"role": role, "content": "0"} for role in ("system", "user", "assistant")]
     write_jsonl(tmp_path / "d.jsonl", [{"messages": messages}, {"turns": ["1 a", "1 b"]}])
-    source = talk(tmp_path, compose=2, amid=str(tmp_path / "d.jsonl"))
+    source = talk(tmp_path, transforms=(Compose(interleave_with=str(tmp_path / "d.jsonl")),))
     said = {text for variant in range(9) for e in read_examples(source, "", "train", variant) for text in texts_of(e)}
     assert "1 a" in said
     assert "0" not in said
@@ -132,14 +137,14 @@ def test_what_cannot_be_answered_is_asked_in_many_ways_and_never_as_what_is_held
     lines = [f"Frage\tWhat is it that {name} is going to do on day {i}?" for i in range(40) for name in ("Tom", "Ann")]
     (tmp_path / "q.tsv").write_text("\n".join(lines), encoding="utf-8")
     source = Source(name="q", path=str(tmp_path / "q.tsv"), format="questions", reply="Who knows?", held_out=HELD_OUT)
-    source = replace(source, variants=9, rephrase=True)
+    source = replace(source, variants=9, transforms=(Rephrase(),))
     trained = [texts_of(example)[0] for example in read_examples(source, "", "train")]
     assert 20 < len(trained) < 60
     asked = [texts_of(example) for variant in range(9) for example in read_examples(source, "", "train", variant)]
     assert {reply for _, reply in asked} == {"Who knows?"}
     assert len({question for question, _ in asked}) > 2 * len(trained)
     assert {split_of(question, HELD_OUT) for question, _ in asked} == {"train"}
-    talking = replace(source, format="intents", reply="", path=str(tmp_path / "i.jsonl"), rephrase=False)
+    talking = replace(source, format="intents", reply="", path=str(tmp_path / "i.jsonl"), transforms=())
     write_jsonl(tmp_path / "i.jsonl", [{"questions": [line.split("\t")[1] for line in lines], "answer": "No."}])
     judged = {texts_of(example)[0] for split in HELD_OUT for example in read_examples(talking, "", split)}
     assert judged.isdisjoint(trained)
@@ -207,7 +212,7 @@ def test_nobody_asks_for_what_comes_up_late() -> None:
 
 def test_a_recast_source_asks_for_the_new_heroes_and_keeps_its_split(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "s.jsonl", [{"story": STORY, "title": "Lily"}] * 3)
-    source = Source(name="s", path=str(path), format="stories", recast=True, variants=20)
+    source = Source(name="s", path=str(path), format="stories", transforms=(Recast(),), variants=20)
     assert texts_of(next(read_examples(source, "", "train", 0)))[1] == STORY
     for variant in range(1, 20):
         request, story = texts_of(next(read_examples(source, "", "train", variant)))

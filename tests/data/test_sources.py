@@ -9,10 +9,11 @@ import pytest
 
 from tests.support.training_fixtures import write_jsonl
 from tiny_transformer.data import files
+from tiny_transformer.data.augment import AlternateRoles, Compose, Rephrase
 from tiny_transformer.data.augment.stories import story_dialogue, topics
 from tiny_transformer.data.examples import held_out, read_examples, split_of
 from tiny_transformer.data.records import Pair, texts_of
-from tiny_transformer.training.settings import Source
+from tiny_transformer.data.source import Source
 
 FOX = (
     "A clever fox lived in the forest. One day the fox met a crow. The crow had a cheese. "
@@ -49,7 +50,7 @@ def test_a_phrasing_cannot_be_given_away_by_case_or_punctuation() -> None:
 
 
 def test_composed_dialogues_use_every_phrasing_once_and_answer_in_later_turns(tmp_path: Path) -> None:
-    source = intents(tmp_path, compose=3, compose_share=0.5, variants=4)
+    source = intents(tmp_path, transforms=(Compose(up_to=3),), variants=4)
     first, second = (list(read_examples(source, "", "train", variant)) for variant in (0, 1))
     assert phrasings(first) == phrasings(second) == phrasings(list(read_examples(intents(tmp_path), "", "train")))
     assert {len(example.messages) for example in first} == {2, 4, 6}
@@ -62,7 +63,7 @@ def test_composed_dialogues_use_every_phrasing_once_and_answer_in_later_turns(tm
 
 def test_rephrasing_leaves_the_first_variant_the_answers_and_the_split_alone(tmp_path: Path) -> None:
     plain = intents(tmp_path, held_out={"test": 0.3})
-    source = replace(plain, rephrase=True, variants=2)
+    source = replace(plain, transforms=(Rephrase(),), variants=2)
     train = [list(read_examples(source, "", "train", variant)) for variant in (0, 1)]
     assert train[0] == list(read_examples(plain, "", "train"))
     assert held_out(source, "", "test") == held_out(plain, "", "test")
@@ -71,13 +72,13 @@ def test_rephrasing_leaves_the_first_variant_the_answers_and_the_split_alone(tmp
 
 
 def test_evaluation_is_never_composed(tmp_path: Path) -> None:
-    source = intents(tmp_path, compose=3, compose_share=1.0, held_out={"dev": 0.5})
+    source = intents(tmp_path, transforms=(Compose(up_to=3, share=1.0),), held_out={"dev": 0.5})
     assert {len(example.messages) for example in held_out(source, "", "dev")} == {2}
 
 
 def test_alternate_roles_make_either_speaker_the_assistant(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "d.jsonl", [{"turns": ["a", "b", "c"]}])
-    source = Source(name="d", path=str(path), format="dialogues", roles="alternate", variants=2)
+    source = Source(name="d", path=str(path), format="dialogues", transforms=(AlternateRoles(),), variants=2)
     roles = [[m["role"] for m in next(read_examples(source, "", "train", v)).messages] for v in (0, 1, 2)]
     assert roles == [["user", "assistant", "user"], ["assistant", "user", "assistant"], ["user", "assistant", "user"]]
 

@@ -50,6 +50,7 @@ def published(hub: HubServer, model: Bundle) -> bool:
     return files == {name: (model.folder / name).read_bytes() for name in model.files()}
 
 
+@pytest.mark.long
 def test_each_endpoint_may_be_down_once(hub: HubServer, client: Client, model: Bundle) -> None:
     faults = [hub.fail(endpoint) for endpoint in ENDPOINTS]
     done = client.push(model.folder)

@@ -43,6 +43,7 @@ def test_a_space_serves_the_tagged_commit_and_is_not_made_twice(hub: HubServer, 
     assert "nothing to commit" in again.err
 
 
+@pytest.mark.long
 def test_hardware_is_asked_for_at_creation_when_it_changes_and_kept_otherwise(
     hub: HubServer, client: Client, model: Bundle
 ) -> None:
@@ -139,6 +140,7 @@ def test_a_variable_that_names_another_model_is_brought_up_to_date_and_said(
     assert "nothing to commit" in client.push(model.folder, "--space", SPACE).err
 
 
+@pytest.mark.long
 def test_each_endpoint_of_a_space_may_be_down_once(hub: HubServer, client: Client, model: Bundle) -> None:
     hub.create(MODEL, private=True)
     faults = [hub.fail(endpoint) for endpoint in ENDPOINTS]
@@ -157,6 +159,7 @@ def test_each_endpoint_of_a_space_may_be_down_once(hub: HubServer, client: Clien
     assert space.variables[VARIABLE] != "ada/older@main"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("endpoint", ["POST /api/repos/create", "POST .*/preupload/", "POST .*/commit/"])
 def test_killed_between_the_tag_and_the_space_a_rerun_finishes(
     hub: HubServer, client: Client, model: Bundle, endpoint: str

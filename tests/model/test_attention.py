@@ -10,15 +10,15 @@ from tests.support.models import all_combinations, random_ids, tiny_config, tiny
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.model import EncoderDecoder, attention_maps
 from tiny_transformer.model.attention import (
+    AttentionContext,
     CrossAttention,
+    LayerMemory,
     SelfAttention,
-    View,
+    additive_mask,
     causal_mask,
     fused_attention,
-    hiding,
     plain_attention,
 )
-from tiny_transformer.model.transformer import places_in_texts, same_text
 
 D, H = 24, 3
 DTYPES = [pytest.param(torch.float64, 1e-9, id="float64"), pytest.param(torch.float32, 1e-5, id="float32")]
@@ -51,11 +51,12 @@ def test_self_attention_is_torchs(dtype: torch.dtype, tolerance: float, bias: bo
     x = randn(3, 5, D, dtype=dtype)
     real = torch.arange(5) < torch.tensor([5, 2, 4])[:, None] if padded else torch.ones(3, 5, dtype=torch.bool)
     visible = real[:, None, None, :] & causal_mask(5, x.device) if causal else real[:, None, None, :]
-    view = View(torch.empty(0), None if causal and not padded else hiding(visible, x.dtype), None)
+    mask = None if causal and not padded else additive_mask(visible, x.dtype)
+    context = AttentionContext(torch.arange(5), torch.empty(0), mask)
     expected, _ = oracle(
         x, x, x, key_padding_mask=~real, attn_mask=~causal_mask(5, x.device) if causal else None, need_weights=False
     )
-    torch.testing.assert_close(ours(x, view, None, None)[0], expected, rtol=0, atol=tolerance)
+    torch.testing.assert_close(ours(x, context), expected, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), DTYPES)
@@ -70,8 +71,8 @@ def test_cross_attention_is_torchs_whatever_the_two_lengths(
     oracle = oracle_of(stacked, torch.cat([ours.query.bias, ours.key_value.bias]) if bias else None, ours.output)
     x, encoded = randn(2, n_queries, D, dtype=dtype), randn(2, n_keys, D, dtype=dtype, seed=1)
     real = torch.arange(n_keys) < torch.tensor([n_keys, max(1, n_keys // 2)])[:, None]
-    key, value = ours.remember(encoded)
-    result = ours(x, key, value, hiding(real[:, None, None, :], dtype))
+    memory = LayerMemory(*ours.project_memory(encoded), additive_mask(real[:, None, None, :], dtype))
+    result = ours(x, memory)
     expected, _ = oracle(x, encoded, encoded, key_padding_mask=~real, need_weights=False)
     assert result.shape == (2, n_queries, D)
     torch.testing.assert_close(result, expected, rtol=0, atol=tolerance)
@@ -85,7 +86,7 @@ def test_fused_and_plain_attention_agree(dtype: torch.dtype, tolerance: float, k
         "keys": (torch.arange(6) < torch.tensor([6, 3])[:, None])[:, None, None, :],
         "pairs": randn(2, 1, 6, 6, seed=9) > -0.5,
     }.get(kind)
-    mask = None if visible is None else hiding(visible, dtype)
+    mask = None if visible is None else additive_mask(visible, dtype)
     plain, weights = plain_attention(query, key, value, mask, kind == "causal")
     fused = fused_attention(query, key, value, mask, kind == "causal", 0.0)
     torch.testing.assert_close(fused, plain, rtol=0, atol=tolerance)
@@ -98,8 +99,8 @@ def test_a_query_that_may_see_nothing_gets_zeros(dtype: torch.dtype, tolerance: 
     visible = torch.ones(2, 1, 4, 4, dtype=torch.bool)
     visible[0, :, 1] = False
     visible[1] = False
-    plain, weights = plain_attention(query, key, value, hiding(visible, dtype), False)
-    fused = fused_attention(query, key, value, hiding(visible, dtype), False, 0.0)
+    plain, weights = plain_attention(query, key, value, additive_mask(visible, dtype), False)
+    fused = fused_attention(query, key, value, additive_mask(visible, dtype), False, 0.0)
     torch.testing.assert_close(fused, plain, rtol=0, atol=tolerance)
     for result in (plain, fused, weights):
         assert not result[0, :, 1].any()
@@ -145,11 +146,12 @@ def test_maps_are_the_weights_the_model_uses() -> None:
     assert isinstance(model, EncoderDecoder)
     attention = model.decoder.layers[0].self_attention
     seen: dict[str, Tensor] = {}
-    attention.register_forward_hook(lambda _, inputs, output: seen.update(x=inputs[0], out=output[0], v=output[2]))
+    attention.register_forward_hook(lambda _, inputs, output: seen.update(x=inputs[0], out=output))
     source, target = random_ids(tiny_config(), 2, 5), random_ids(tiny_config(), 2, 6, seed=1)
     maps = attention_maps(model, target, source)
-    context = (maps.decoder[0] @ seen["v"]).transpose(1, 2).reshape(2, 6, -1)
-    torch.testing.assert_close(attention.output(context), seen["out"])
+    value = attention.project(seen["x"], torch.empty(0))[2]
+    mixed = (maps.decoder[0] @ value).transpose(1, 2).reshape(2, 6, -1)
+    torch.testing.assert_close(attention.output(mixed), seen["out"])
 
 
 def test_reading_the_maps_leaves_the_model_as_it_was() -> None:
@@ -163,24 +165,9 @@ def test_reading_the_maps_leaves_the_model_as_it_was() -> None:
 
 def test_dropout_acts_on_attention_in_training_alone() -> None:
     attention = SelfAttention(D, H, 0.5, True, rotary=False, causal=True)
-    x, view = randn(1, 6, D, dtype=torch.float32), View(torch.empty(0), None, None)
-    first, second = (attention.train()(x, view, None, None)[0] for _ in range(2))
+    attention.output_dropout.p = 0.0  # what is left acts on the weights
+    x, context = randn(1, 6, D, dtype=torch.float32), AttentionContext(torch.arange(6), torch.empty(0))
+    first, second = (attention.train()(x, context) for _ in range(2))
     assert not torch.equal(first, second)
-    first, second = (attention.eval()(x, view, None, None)[0] for _ in range(2))
+    first, second = (attention.eval()(x, context) for _ in range(2))
     assert torch.equal(first, second)
-
-
-def test_texts_in_one_row_keep_apart_and_count_from_their_own_start() -> None:
-    texts = torch.tensor([[1, 1, 1, 2, 2, 3, 0, 0]])
-    assert places_in_texts(texts).tolist() == [[0, 1, 2, 0, 1, 0, 0, 1]]
-    seen = same_text(texts, torch.tensor([[1, 2, 2, 3, 3, 0]]))[0, 0]
-    assert seen[:6].int().tolist() == [
-        [1, 0, 0, 0, 0, 0],
-        [1, 0, 0, 0, 0, 0],
-        [1, 0, 0, 0, 0, 0],
-        [0, 1, 1, 0, 0, 0],
-        [0, 1, 1, 0, 0, 0],
-        [0, 0, 0, 1, 1, 0],
-    ]
-    # A key of padding is nobody's; a query of padding sees something, or it would be NaN.
-    assert bool(seen[6:].all())

@@ -77,7 +77,7 @@ def test_the_stream_does_not_grow_with_depth(architecture: str, norm: str) -> No
         ids = torch.arange(16)[None]
         batch = (ids, torch.ones_like(ids, dtype=torch.bool), ids) if config.is_encoder_decoder else (ids,)
         seen: list[Tensor] = []
-        model.decoder.layers[-1].register_forward_hook(lambda _, __, output, seen=seen: seen.append(output[0]))
+        model.decoder.layers[-1].register_forward_hook(lambda _, __, output, seen=seen: seen.append(output))
         with torch.no_grad():
             model(*batch)
         spread[depth] = seen[0].std().item()

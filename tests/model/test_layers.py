@@ -8,23 +8,32 @@ from torch import Tensor, nn
 
 from tests.support.models import random_ids, tiny_config, tiny_model
 from tiny_transformer.config import ARCHITECTURES, ModelConfig
-from tiny_transformer.model.attention import View
+from tiny_transformer.model.attention import AttentionContext, LayerMemory
 from tiny_transformer.model.embedding import Embedding
-from tiny_transformer.model.layers import DecoderLayer, EncoderLayer, FeedForward, Sublayer
-
-NOWHERE = View(torch.empty(0), None, None)
+from tiny_transformer.model.layers import DecoderLayer, EncoderLayer, FeedForward, GPTLayer
 
 
 def stream(rows: int = 2, length: int = 5) -> Tensor:
     return torch.randn(rows, length, 16, generator=torch.Generator().manual_seed(3)) * 4 + 1
 
 
+def context_of(layer: nn.Module, length: int = 5) -> AttentionContext:
+    """No rotary positions, no mask; a source for the layer that reads one."""
+    memory = None
+    if isinstance(layer, DecoderLayer):
+        key = torch.randn(2, 2, 7, 8, generator=torch.Generator().manual_seed(4))
+        memory = LayerMemory(key, key, torch.zeros(2, 1, 1, 7))
+    return AttentionContext(torch.arange(length), torch.empty(0), memory=memory)
+
+
 def run_layer(layer: nn.Module, x: Tensor) -> Tensor:
-    if isinstance(layer, EncoderLayer):
-        return layer(x, NOWHERE)
-    memory = torch.randn(2, 2, 7, 8, generator=torch.Generator().manual_seed(4))
-    nothing_hidden = torch.zeros(2, 1, 1, 7)
-    return layer(x, NOWHERE, None, None, memory, memory, nothing_hidden)[0]
+    return layer(x, context_of(layer))
+
+
+def parts_of(layer: nn.Module) -> list[tuple[str, str]]:
+    """Names of the sub-layers in their order, each with the name of what is around it."""
+    cross = [("cross_attention", "around_cross")] if isinstance(layer, DecoderLayer) else []
+    return [("self_attention", "around_attention"), *cross, ("feed_forward", "around_feed_forward")]
 
 
 def silenced(layer: nn.Module) -> nn.Module:
@@ -38,7 +47,7 @@ def silenced(layer: nn.Module) -> nn.Module:
 LAYERS = [
     pytest.param(EncoderLayer, "encoder-decoder", id="encoder"),
     pytest.param(DecoderLayer, "encoder-decoder", id="decoder"),
-    pytest.param(DecoderLayer, "decoder-only", id="gpt"),
+    pytest.param(GPTLayer, "decoder-only", id="gpt"),
 ]
 
 
@@ -61,15 +70,30 @@ def test_a_post_norm_layer_ends_normalised(kind: type[nn.Module], architecture: 
     torch.testing.assert_close(out.var(dim=-1, unbiased=False), torch.ones(2, 5), rtol=0, atol=1e-3)
 
 
-def test_the_norm_stands_where_its_name_says() -> None:
-    x, fx = stream(), stream() * 0.5
-    pre, post = Sublayer(tiny_config(norm="pre")).eval(), Sublayer(tiny_config(norm="post")).eval()
-    assert torch.equal(pre.enter(x), pre.norm(x))
-    assert torch.equal(pre.leave(x, fx), x + fx)
-    assert torch.equal(post.enter(x), x)
-    assert torch.equal(post.leave(x, fx), post.norm(x + fx))
-    bare = Sublayer(tiny_config(norm="post", residual=False)).eval()
-    assert torch.equal(bare.leave(x, fx), bare.norm(fx))
+@pytest.mark.parametrize("residual", [True, False])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize(("kind", "architecture"), LAYERS)
+def test_a_layer_is_the_equation_of_its_norm(
+    kind: type[nn.Module], architecture: str, norm: str, residual: bool
+) -> None:
+    """x + f(norm(x)) or norm(x + f(x)) for every sub-layer f; without residual connections, the x in front goes."""
+    torch.manual_seed(0)
+    layer = kind(tiny_config(architecture, norm=norm, residual=residual)).eval()
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter += torch.randn(parameter.shape) * 0.2  # no norm is the identity
+    context = context_of(layer)
+    x = expected = stream()
+    for name, around in parts_of(layer):
+        f, layer_norm = getattr(layer, name), getattr(layer, around).norm
+        rest = {"self_attention": (context,), "cross_attention": (context.memory,)}.get(name, ())
+        if norm == "pre":
+            fx = f(layer_norm(expected), *rest)
+            expected = expected + fx if residual else fx
+        else:
+            fx = f(expected, *rest)
+            expected = layer_norm(expected + fx if residual else fx)
+    assert torch.equal(layer(x, context), expected)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -138,11 +162,22 @@ def test_dropout_acts_once_on_the_embedding(rate: float) -> None:
     torch.testing.assert_close(x[kept], clean[kept] / (1 - rate))
 
 
-def test_dropout_acts_once_around_each_part() -> None:
-    sublayer = Sublayer(tiny_config(dropout=0.25, norm="pre")).train()
-    x, fx = torch.zeros(64, 64, 16), torch.ones(64, 64, 16)
+@pytest.mark.parametrize(("kind", "architecture"), LAYERS)
+def test_dropout_acts_once_on_the_result_of_each_part(kind: type[nn.Module], architecture: str) -> None:
+    """Every sub-layer gives ones before its dropout; then a quarter is 0 and the rest 1 / 0.75."""
+    layer = silenced(kind(tiny_config(architecture, dropout=0.25, norm="pre"))).train()
+    x, context = stream(2, 4096), context_of(layer, 4096)
+    inputs: list[Tensor] = []
     torch.manual_seed(0)
-    out = sublayer.leave(x, fx)
-    assert abs((out != 0).double().mean().item() - 0.75) < 0.01
-    torch.testing.assert_close(out[out != 0], torch.full_like(out[out != 0], 1 / 0.75))
-    assert torch.equal(sublayer.enter(x + 1), sublayer.norm(x + 1)), "dropout before the part as well"
+    for name, around in parts_of(layer):
+        part, norm = getattr(layer, name), getattr(layer, around).norm
+        nn.init.ones_(norm.weight)
+        nn.init.ones_(part.output.bias)
+        hook = part.register_forward_hook(lambda _, args, __: inputs.append(args[0]))
+        added = layer(x, context) - x
+        hook.remove()
+        kept = added.abs() > 0.1
+        assert abs(kept.double().mean().item() - 0.75) < 0.01, name
+        torch.testing.assert_close(added[kept], torch.full_like(added[kept], 1 / 0.75), rtol=0, atol=1e-5)
+        assert torch.equal(inputs.pop(), norm(x)), "dropout before the part as well"
+        nn.init.zeros_(part.output.bias)

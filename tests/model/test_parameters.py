@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from tests.support.models import all_combinations, tiny_config, tiny_model
+from tests.support.models import all_combinations, count_parameters, tiny_config, tiny_model
 from tiny_transformer.config import ARCHITECTURES, PRESETS, ModelConfig
-from tiny_transformer.model import count_parameters, optimizer_groups
+from tiny_transformer.training.schedule import optimizer_groups
 
 
 def by_hand(config: ModelConfig) -> tuple[int, int]:

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from tests.support.models import random_ids, tiny_config, tiny_model
-from tiny_transformer.model.embedding import Rotation
-from tiny_transformer.model.positions import rotary_table, rotate, sinusoidal_table
+from tiny_transformer.model.positions import Rotation, rotary_table, rotate, sinusoidal_table
 
 
 def test_the_sinusoidal_table_is_the_papers_formula() -> None:

@@ -46,7 +46,7 @@ def setting(config: ModelConfig) -> tuple[Any, Tensor, Memory | None, Tensor]:
         return model, target, model.encode(source, mask), model(source, mask, target)
 
 
-def places(start: int, end: int, rows: int = ROWS) -> Tensor:
+def positions_from(start: int, end: int, rows: int = ROWS) -> Tensor:
     return torch.arange(start, end).expand(rows, -1)
 
 
@@ -54,10 +54,12 @@ def places(start: int, end: int, rows: int = ROWS) -> Tensor:
 def test_prefill_and_steps_give_the_logits_of_the_whole(config: ModelConfig) -> None:
     model, target, memory, whole = setting(config)
     decoding = Decoding(model, config, memory)
-    torch.testing.assert_close(decoding.feed(target[:, :4], places(0, 4)), whole[:, :4], **CLOSE)
+    torch.testing.assert_close(decoding.feed(target[:, :4], positions_from(0, 4)), whole[:, :4], **CLOSE)
     for t in range(4, 7):
-        torch.testing.assert_close(decoding.feed(target[:, t : t + 1], places(t, t + 1)), whole[:, t : t + 1], **CLOSE)
-    torch.testing.assert_close(decoding.feed(target[:, 7:], places(7, 10)), whole[:, 7:], **CLOSE)
+        torch.testing.assert_close(
+            decoding.feed(target[:, t : t + 1], positions_from(t, t + 1)), whole[:, t : t + 1], **CLOSE
+        )
+    torch.testing.assert_close(decoding.feed(target[:, 7:], positions_from(7, 10)), whole[:, 7:], **CLOSE)
 
 
 @pytest.mark.parametrize("config", all_combinations())
@@ -67,7 +69,7 @@ def test_rows_may_stand_at_different_lengths(config: ModelConfig) -> None:
     decoding = Decoding(model, config, memory)
     lengths = torch.tensor([5, 2, 3])
     prefix = target[:, :5].masked_fill(torch.arange(5) >= lengths[:, None], 0)
-    first = decoding.feed(prefix, places(0, 5))
+    first = decoding.feed(prefix, positions_from(0, 5))
     for row, length in enumerate(lengths.tolist()):
         torch.testing.assert_close(first[row, :length], whole[row, :length], **CLOSE)
     for step in range(4):
@@ -82,14 +84,14 @@ def test_a_reordered_cache_goes_on_as_the_other_row(architecture: str) -> None:
     config = tiny_config(architecture, positions="rotary")
     model, target, memory, whole = setting(config)
     decoding = Decoding(model, config, memory)
-    decoding.feed(target[:, :6], places(0, 6))
+    decoding.feed(target[:, :6], positions_from(0, 6))
     rows = torch.tensor([2, 2, 0, 1])
     if memory is not None:
         parts = [[layer[rows] for layer in layers] for layers in (memory.keys, memory.values)]
         memory = Memory(parts[0], parts[1], memory.mask[rows])
     chosen = Decoding(model, config, memory, rows=4)
     chosen.keys, chosen.values = ([c[rows] for c in cache] for cache in (decoding.keys, decoding.values))
-    logits = chosen.feed(target[rows, 6:7], places(6, 7, rows=4))
+    logits = chosen.feed(target[rows, 6:7], positions_from(6, 7, rows=4))
     torch.testing.assert_close(logits, whole[rows, 6:7], **CLOSE)
 
 
@@ -120,7 +122,7 @@ def test_scripted_is_eager_to_the_last_bit(config: ModelConfig) -> None:
     eager, compiled = Decoding(model, config, memories[0]), Decoding(script, config, memories[1])
     for start, end in ((0, 4), (4, 5), (5, 6)):
         ids = target[:, start:end]
-        assert torch.equal(eager.feed(ids, places(start, end)), compiled.feed(ids, places(start, end)))
+        assert torch.equal(eager.feed(ids, positions_from(start, end)), compiled.feed(ids, positions_from(start, end)))
 
 
 OPTIONS = [{"residual": False}, {"bias": False}, {"activation": "relu"}, {"activation": "gelu"}, {"dropout": 0.3}]

@@ -49,6 +49,7 @@ def test_a_backend_equals_itself_exactly(config):
     assert kinds == {"full", "cached", "consistency", "chunk", "reorder", "attention"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda c: f"{c.architecture}-{c.positions}")
 def test_every_matrix_scaled_by_one_percent_is_caught(config):
     """Not one chosen matrix: any of them. (Vectors are checked by the oracle tests.)"""

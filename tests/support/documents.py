@@ -49,6 +49,11 @@ class Page:
         return [Block(language, body) for language, body in _FENCE.findall(self.text)]
 
     @property
+    def languages(self) -> set[str]:
+        """The languages of the code blocks."""
+        return {block.language for block in self.blocks}
+
+    @property
     def headings(self) -> list[tuple[int, str]]:
         return [(len(marks), title) for marks, title in re.findall(r"^(#+) (.+)$", self.prose, re.MULTILINE)]
 

@@ -30,6 +30,11 @@ TEXTS = (
 BundleFactory = Callable[..., Bundle]
 
 
+def count_parameters(model: torch.nn.Module, *, embeddings: bool = True) -> int:
+    """Trainable numbers in a model, counted one tensor after another; without `embeddings`, those of the layers."""
+    return sum(p.numel() for name, p in model.named_parameters() if embeddings or not name.startswith("embedding."))
+
+
 def tiny_config(architecture: str = "encoder-decoder", **changes: Any) -> ModelConfig:
     """A shape that runs in a millisecond yet has two of everything; no dropout."""
     values: dict[str, Any] = {

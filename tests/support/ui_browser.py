@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from tests.support.ui_fixtures import Served, served
 from tiny_transformer.text_model import load
-from tiny_transformer.ui.prompt_box import EXAMPLES
+from tiny_transformer.ui.header import EXAMPLES
 
 LAPTOP, PHONE = {"width": 1200, "height": 800}, {"width": 360, "height": 740}
 NEW_TOKENS = 50

@@ -17,6 +17,8 @@ from tiny_transformer.bundle import Bundle
 from tiny_transformer.training.checkpoint import has_checkpoint, load_checkpoint
 from tiny_transformer.training.run import train
 
+pytestmark = pytest.mark.long
+
 VALUES = ("training.max_steps=12", "model.dropout=0.0", "sources.words.held_out={dev=0.002, test=0.03}")
 
 
@@ -56,7 +58,7 @@ def test_two_processes_train_the_same_weights_as_one(tmp_path: Path, monkeypatch
     )
     assert done.returncode == 0, done.stderr
     one, two = (load_checkpoint(tmp_path / "runs" / name / "last") for name in ("one", "two"))
-    weights = [name for name in one[1] if name.startswith("model.")]
+    weights = [name for name in one[1] if name.startswith("model/")]
     for name in weights:
         torch.testing.assert_close(two[1][name], one[1][name], rtol=1e-4, atol=1e-5)
     losses = [[entry["loss"] for entry in state.curve] for state, _ in (one, two)]

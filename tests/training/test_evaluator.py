@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import sacrebleu
+import torch
 
 from tests.support.training_fixtures import small_recipe, write_jsonl, write_pairs
 from tiny_transformer.cli import main
@@ -19,11 +20,16 @@ from tiny_transformer.evaluation import (
     bleu,
     chrf,
     evaluate_model,
+    evaluation_line,
     exact_match,
     perplexity,
+    read_evaluation,
 )
+from tiny_transformer.generation import GenerationOptions
+from tiny_transformer.text_model import load
 from tiny_transformer.training.evaluation_data import QuestionSet, read_questions, sampled
-from tiny_transformer.training.run import train
+from tiny_transformer.training.evaluator import Evaluator
+from tiny_transformer.training.run import train, with_user_data
 
 HYPOTHESES = ["the cat sat on the mat today", "he goes home now , slowly"]
 REFERENCES = ["the cat sat on the red mat today", "he goes home now , slowly"]
@@ -151,7 +157,48 @@ def test_evaluate_over_the_data_folder_gives_the_figures_of_the_card(
     for wrong in ('{"recipe": null}', '{"recipe": []}', '{"recipe": 3}', '{"recipe": "x"}', "[]"):
         (tmp_path / "model" / "training.json").write_text(wrong, encoding="utf-8")
         assert main(["evaluate", str(tmp_path / "model"), "--data", str(data), "--backend", "eager"]) == 2
-        assert "has no training.json that names its test data" in capsys.readouterr().err
+        assert "training.json is not what training writes" in capsys.readouterr().err
     (tmp_path / "model" / "training.json").unlink()
     assert main(["evaluate", str(tmp_path / "model"), "--data", str(data), "--backend", "eager"]) == 2
     assert "has no training.json that names its test data" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", '{"source": "a"}', '{"messages": [{"role": "x"}], "answer": ""}', ""])
+def test_a_damaged_line_of_an_evaluation_file_is_one_sentence(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "evaluation.jsonl"
+    path.write_text('{"source": "a", "target": "b"}\n' + content + "\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"evaluation\.jsonl:2"):
+        read_evaluation(path)
+    path.write_bytes(b"\xff")
+    with pytest.raises(DataError, match="cannot be read"):
+        read_evaluation(path)
+    with pytest.raises(DataError, match="cannot be read"):
+        read_evaluation(tmp_path / "nowhere.jsonl")
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    questions = [Question("a", "b"), Question(({"role": "user", "content": "ü"},), "c")]
+    path = tmp_path / "evaluation.jsonl"
+    path.write_text("".join(map(evaluation_line, questions)), encoding="utf-8")
+    assert read_evaluation(path) == questions
+
+
+def test_the_evaluator_asks_as_the_served_model_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dialogue longer than the context loses whole turns, not the half of one."""
+    monkeypatch.setenv("TINY_TRANSFORMER_CACHE", str(tmp_path / "cache"))
+    dialogues = write_jsonl(tmp_path / "d.jsonl", [{"turns": [f"question {i}", f"answer {i}"]} for i in range(60)])
+    small = ["training.max_minutes=0", "training.max_steps=1", "tokenizer.vocab_size=270", "model.max_length=64"]
+    recipe = small_recipe(*small, "model.n_encoder_layers=0", "training.compile=off", name="chat")
+    bundle = train(recipe, str(dialogues), tmp_path / "model", device="cpu")
+    assert bundle is not None
+    served = load(bundle.folder, "eager", device="cpu")
+    recipe, root = with_user_data(recipe, str(dialogues))
+    evaluator = Evaluator(recipe, root, bundle.tokenizer, bundle.config, torch.device("cpu"))
+    turns = [{"role": ("user", "assistant")[i % 2], "content": f"turn {i} of a long talk"} for i in range(9)]
+    for length in (1, 3, 9):
+        question = Question(tuple(turns[:length]), "")
+        found = evaluator.prompt(question, GenerationOptions(max_new_tokens=20))
+        wanted = served.prompt(turns[:length], max_new_tokens=20)
+        assert (found.prefix, found.source) == (wanted.prefix, wanted.source)
+        assert found.prefix[0] == bundle.tokenizer.roles["user"]  # the start of a turn
+    assert found.notices

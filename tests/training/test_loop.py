@@ -13,13 +13,14 @@ import torch
 
 from tests.support.training_fixtures import byte_tokenizer, small_recipe
 from tiny_transformer.data.batches import TrainingData
-from tiny_transformer.model import build_model, optimizer_groups
+from tiny_transformer.model import build_model
 from tiny_transformer.training.checkpoint import RunState
 from tiny_transformer.training.distributed import World
 from tiny_transformer.training.loop import Trainer
 from tiny_transformer.training.progress import Reporter
 from tiny_transformer.training.recipe import load_recipe
 from tiny_transformer.training.run import train
+from tiny_transformer.training.schedule import optimizer_groups
 
 
 @pytest.fixture(autouse=True)
@@ -105,6 +106,7 @@ def test_every_rank_saves_at_the_same_step(tmp_path: Path, monkeypatch: pytest.M
     assert saved == [10, 17, 24, 26]
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # of tracing itself
 def test_compiled_parts_learn_the_same_and_are_compiled_once_for_all_shapes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

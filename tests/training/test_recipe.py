@@ -1,12 +1,18 @@
 """Recipes: readable, strict, overridable, and within the sizes they promise."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from tests.support.models import ROOT, count_parameters
+from tiny_transformer.data import examples
+from tiny_transformer.data.augment import TRANSFORMS, AlternateRoles, Compose
+from tiny_transformer.data.records import FORMATS
+from tiny_transformer.data.source import Source
 from tiny_transformer.errors import ConfigError
-from tiny_transformer.model import build_model, count_parameters
-from tiny_transformer.training.recipe import load_recipe, parse_recipe, recipe_names
+from tiny_transformer.model import build_model
+from tiny_transformer.training.recipe import load_recipe, parse_recipe, recipe_from_record, recipe_names
 from tiny_transformer.training.run import with_user_data
 
 
@@ -138,7 +144,7 @@ def test_a_folder_with_the_recipes_files_is_its_root(tmp_path: Path) -> None:
 def test_added_files_become_sources_with_names_of_their_own(tmp_path: Path) -> None:
     also = [str(tmp_path / "more" / "zh-en.tsv"), str(tmp_path / "very.new.tsv"), "hf://datasets/a/b/c.tsv"]
     recipe = load_recipe("translate", ["sources.zh-en-also.repeat=3"], also)
-    added = [source for source in recipe.sources if not source.judged]
+    added = [source for source in recipe.sources if not source.evaluated]
     assert [source.name for source in added] == ["zh-en-also", "very-new", "c"]
     assert [source.repeat for source in added] == [3.0, 1.0, 1.0]
     assert [source.path for source in added] == also
@@ -148,18 +154,78 @@ def test_added_files_become_sources_with_names_of_their_own(tmp_path: Path) -> N
     }
 
 
+def one_source(**values: object) -> Source:
+    """The source of a recipe that has only one."""
+    source = {"name": "talk", "path": "talk.jsonl", "format": "intents", **values}
+    return parse_recipe({"task": "chat", "training": {"max_steps": 1}, "sources": [source]}, name="x").sources[0]
+
+
 def test_a_setting_is_known_by_its_former_name_too() -> None:
-    source = {"name": "talk", "path": "talk.jsonl", "format": "intents"}
-    old, new = (
-        parse_recipe(
-            {"task": "chat", "training": {"max_steps": 1}, "sources": [source | {name: "films.jsonl"}]}, name="x"
-        )
-        for name in ("before", "amid")
-    )
+    old, new = (one_source(**{"compose": 2, name: "films.jsonl"}) for name in ("before", "amid"))
     assert old == new
-    assert new.sources[0].amid == "films.jsonl"
+    assert new.transforms == (Compose(up_to=2, share=0.5, interleave_with="films.jsonl"),)
+    assert one_source(judged=False) == one_source(evaluated=False)
     with pytest.raises(ConfigError, match="before and amid, which are the same setting"):
-        parse_recipe({"task": "chat", "sources": [source | {"before": "", "amid": "films.jsonl"}]}, name="x")
+        one_source(before="", amid="films.jsonl")
+
+
+def test_former_settings_become_the_transforms_that_do_the_same() -> None:
+    former = one_source(balance=0.3, analogies=0.2, rephrase=True, compose=3, compose_share=0.1, recast=True)
+    present = one_source(
+        transforms=[
+            {"name": "balance", "strength": 0.3},
+            {"name": "analogies", "share": 0.2},
+            {"name": "rephrase"},
+            {"name": "compose", "up_to": 3, "share": 0.1},
+        ]
+    )
+    assert former == present  # `recast` never had an effect on intents
+    assert one_source(analogies=0.2).transforms == ()  # nor had analogies without `rephrase`
+    assert one_source(format="dialogues", roles="alternate").transforms == (AlternateRoles(),)
+    with pytest.raises(ConfigError, match="has rephrase beside transforms, which took its place"):
+        one_source(rephrase=True, transforms=[])
+    for wrong, complaint in (({"rephrase": "yes"}, "rephrase must be true or false"), ({"compose": 0}, "at least 1")):
+        with pytest.raises(ConfigError, match=complaint):
+            one_source(**wrong)
+
+
+@pytest.mark.parametrize("name", ["chat", "translate"])
+def test_the_records_of_the_shipped_models_hold_the_recipes_that_ship(name: str) -> None:
+    recorded = json.loads((ROOT / "checkpoints" / name / "training.json").read_text(encoding="utf-8"))["recipe"]
+    assert "rephrase" in recorded["sources"][0]  # the form that sources had when the models were trained
+    found, shipped = recipe_from_record(recorded), load_recipe(name)
+    assert found.sources[: len(shipped.sources)] == shipped.sources
+    assert recipe_from_record(found.to_dict()) == found
+
+
+@pytest.mark.parametrize(
+    ("transforms", "complaint"),
+    [
+        ([{"name": "shuffle"}], "swap, alternate_roles, balance, analogies, rephrase, recast, compose"),
+        ([{}], "the name of a transform is None"),
+        (["rephrase"], "must be a list of tables"),
+        ([{"name": "rephrase", "share": 0.5}], "transform rephrase has unknown keys 'share'"),
+        ([{"name": "compose", "up_to": 1}], "up_to is 1; choose a whole number from 2"),
+        ([{"name": "analogies", "share": 1.5}], "share is 1.5; choose a number from 0 to 1"),
+        ([{"name": "balance", "strength": "much"}], "strength must be a number"),
+        ([{"name": "rephrase"}, {"name": "rephrase"}], "lists the transform rephrase twice"),
+        ([{"name": "recast"}], "recast is for stories, but talk has the format intents"),
+    ],
+)
+def test_a_wrong_transform_is_named(transforms: list, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        one_source(transforms=transforms)
+
+
+def test_a_parameter_of_a_transform_can_be_overridden() -> None:
+    recipe = load_recipe("chat", ["sources.smalltalk.transforms.compose.up_to=9"])
+    assert recipe.sources[0].transform(Compose).up_to == 9
+
+
+def test_every_format_has_a_reader_and_a_maker_of_examples() -> None:
+    assert examples._MAKERS.keys() == FORMATS.keys()
+    for transform in TRANSFORMS.values():
+        assert set(transform.formats) <= FORMATS.keys()
 
 
 def test_no_source_of_the_chat_gives_away_what_another_holds_out() -> None:

@@ -14,7 +14,7 @@ from tiny_transformer.bundle import Bundle
 from tiny_transformer.errors import BundleError, TrainingError
 from tiny_transformer.training import finish
 from tiny_transformer.training.checkpoint import load_checkpoint
-from tiny_transformer.training.evaluator import Judge
+from tiny_transformer.training.evaluator import Evaluator
 from tiny_transformer.training.objective import Objective
 from tiny_transformer.training.run import train
 from tiny_transformer.weights import read_weights
@@ -75,9 +75,9 @@ def test_reported_figures_are_those_of_the_rounded_weights(tmp_path: Path) -> No
     assert bundle is not None
     from tiny_transformer.model import load_model
 
-    judge = Judge(recipe, "", bundle.tokenizer, bundle.config, torch.device("cpu"))
+    evaluator = Evaluator(recipe, "", bundle.tokenizer, bundle.config, torch.device("cpu"))
     story = json.loads((tmp_path / "model" / "training.json").read_text(encoding="utf-8"))
-    assert judge.loss(load_model(bundle))["loss"] == pytest.approx(story["results"]["dev"]["loss"], rel=1e-6)
+    assert evaluator.loss(load_model(bundle))["loss"] == pytest.approx(story["results"]["dev"]["loss"], rel=1e-6)
 
 
 def test_an_unfinished_run_is_neither_forgotten_nor_mixed_with_another(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_out_of_memory_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_early_stopping_ends_a_run_that_no_longer_gets_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = iter([3.0, 2.0, 2.5, 2.4, 1.0])
-    monkeypatch.setattr(Judge, "quick", lambda self, model: {"loss": next(scores)})
+    monkeypatch.setattr(Evaluator, "quick", lambda self, model: {"loss": next(scores)})
     recipe = small_recipe(
         "training.max_steps=50", "training.evaluations=5", "training.patience=2", "evaluation.metric=loss"
     )
@@ -145,7 +145,7 @@ def test_early_stopping_ends_a_run_that_no_longer_gets_better(tmp_path: Path, mo
 
 def test_the_folder_gets_the_best_weights_not_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = iter([1.0, 2.0])
-    monkeypatch.setattr(Judge, "quick", lambda self, model: {"loss": next(scores)})
+    monkeypatch.setattr(Evaluator, "quick", lambda self, model: {"loss": next(scores)})
     train(small_recipe("training.max_steps=10", "evaluation.metric=loss"), "", tmp_path / "model")
     _, best = load_checkpoint(tmp_path / "runs" / "model" / "best")
     weights = read_weights(tmp_path / "model" / "model.safetensors")

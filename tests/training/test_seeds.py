@@ -25,6 +25,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
+@pytest.mark.long
 def test_each_seed_gets_a_folder_and_the_median_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(arguments(tmp_path / "out", "--seeds", "1", "2", "3", "--at-once", "2")) == 0
     out = capfd.readouterr().out
@@ -48,6 +49,7 @@ def test_each_seed_gets_a_folder_and_the_median_is_told(tmp_path: Path, capfd: p
     assert "seed-1 already holds a model; add --overwrite" in capfd.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_a_seed_that_fails_ends_the_others_with_a_sentence(tmp_path: Path, at_once: int) -> None:
     wrong = ("tiny", "--device", "cpu", "--set", "training.sead=3")

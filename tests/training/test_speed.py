@@ -1,6 +1,7 @@
 """The loop costs next to nothing beside the arithmetic it runs."""
 
 import json
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -14,14 +15,15 @@ from benchmarks.training_speed import covered
 from tests.support.in_turns import ratio_in_turns
 from tests.support.training_fixtures import byte_tokenizer, small_recipe, write_pairs
 from tiny_transformer.data.batches import TrainingData
-from tiny_transformer.model import build_model, optimizer_groups
+from tiny_transformer.data.source import Source
+from tiny_transformer.model import build_model
 from tiny_transformer.training.checkpoint import RunState
 from tiny_transformer.training.distributed import World
 from tiny_transformer.training.loop import StepBatch, Trainer
 from tiny_transformer.training.objective import Objective
 from tiny_transformer.training.progress import Reporter
 from tiny_transformer.training.recipe import load_recipe
-from tiny_transformer.training.settings import Source
+from tiny_transformer.training.schedule import optimizer_groups
 
 STEPS = 2
 
@@ -104,3 +106,12 @@ def test_the_benchmark_measures_both_shapes_and_writes_one_file(
     for shape in (translate, gpt):
         assert 0 < shape["busy_share"] <= 1
     assert "tokens_per_second" in capsys.readouterr().out
+
+
+def test_data_that_is_missing_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--device", "cpu", "--data", str(tmp_path / "nowhere"), "--out", str(tmp_path / "result.json")]
+    monkeypatch.setattr(sys, "argv", ["training_speed", *arguments])
+    assert training_speed.main() == 2
+    assert capsys.readouterr().err.count("\n") == 1

@@ -15,9 +15,9 @@ from tests.support.models import DEVICES
 from tests.support.ui_fixtures import make_model, models, until
 from tests.support.ui_server import SlowBackend
 from tiny_transformer.backends.base import Batch
+from tiny_transformer.errors import InputError
 from tiny_transformer.text_model import TextModel, load
 from tiny_transformer.ui.compare_tab import run_cards, verdict
-from tiny_transformer.ui.i18n import Refused
 from tiny_transformer.ui.inspection import (
     attention_maps,
     inspect_answer,
@@ -89,9 +89,8 @@ def test_time_limit_ends_an_answer_and_says_so(service: PageService, options: di
 
 def test_time_limit_ends_a_look_inside_too(service: PageService) -> None:
     hurried = PageService(service.store, Limits(seconds=0.2))
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(InputError, match=r"longer than 0\.2 s"):
         hurried.inspect(slow(service, "translate", 0.05), "Guten Tag")
-    assert refused.value.key == "refused_time"
     assert len(service.inspect(service.store.load("translate", "onnx").model, "Guten Tag").ids) == 48
 
 
@@ -100,7 +99,7 @@ def test_service_reads_the_dialogue_for_chat_and_the_last_text_for_translation(s
     turns = dialogue(history, "second")
     assert service.content("chat", turns) == turns
     assert service.content("translate", turns) == "second"
-    with pytest.raises(Refused):
+    with pytest.raises(InputError):
         service.content("chat", history)
 
 
@@ -119,7 +118,7 @@ def test_dropped_turns_come_with_a_notice(service: PageService) -> None:
 
 def test_queue_limit_is_checked_before_anyone_waits(service: PageService) -> None:
     PageService(service.store, Limits(queue=3), waiting=lambda: 2).check_queue()
-    with pytest.raises(Refused):
+    with pytest.raises(InputError):
         PageService(service.store, Limits(queue=3), waiting=lambda: 3).check_queue()
 
 

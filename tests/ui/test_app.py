@@ -103,6 +103,7 @@ def test_wrong_options_end_with_a_sentence_and_code_2(arguments: list[str], sent
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.long
 def test_taken_port_ends_with_a_sentence_and_code_2(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

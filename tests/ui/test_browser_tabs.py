@@ -7,7 +7,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.support.ui_browser import box_of, browser, choose_model, page_served, send, visit
 from tests.support.ui_fixtures import Served, models, served
-from tiny_transformer.ui.prompt_box import EXAMPLES
+from tiny_transformer.ui.header import EXAMPLES
 
 __all__ = ["browser", "models", "page_served"]
 

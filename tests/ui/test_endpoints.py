@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -79,6 +80,35 @@ def test_only_the_three_endpoints_are_public_and_each_is_described(page: Served)
         assert endpoint["description"]
 
 
+def test_parameters_are_those_that_programs_rely_on(client: Client) -> None:
+    """Names, order, types and defaults: a program may pass its arguments by position."""
+    found = client.view_api(return_format="dict", print_info=False)["named_endpoints"]  # type: ignore[index,call-overload]
+    options = [
+        ("max_new_tokens", "None | int", None),
+        ("temperature", "float", 0.0),
+        ("top_k", "int", 0),
+        ("top_p", "float", 1.0),
+        ("repetition_penalty", "None | float", None),
+        ("num_beams", "int", 1),
+        ("seed", "None | int", None),
+    ]
+    fixed = [("message", "str", None), ("history", "None | list[dict(str, Any)]", None), ("backend", "str", "auto")]
+    assert parameters(found["/chat"]) == fixed + options
+    assert parameters(found["/translate"]) == [
+        ("text", "str", None),
+        ("backend", "str", "auto"),
+        ("num_beams", "int", 1),
+    ]
+    assert parameters(found["/compare"]) == [("text", "str", None), ("model", "str", "")]
+
+
+def parameters(endpoint: dict[str, Any]) -> list[tuple[str, str, Any]]:
+    return [
+        (found["parameter_name"], found["python_type"]["type"], found.get("parameter_default"))
+        for found in endpoint["parameters"]
+    ]
+
+
 def test_plain_http_works_as_the_about_tab_shows(page: Served, models: dict[str, Path]) -> None:
     from tiny_transformer.ui.about_tab import about
 
@@ -109,11 +139,13 @@ def test_health_does_not_know_what_was_never_loaded(models: dict[str, Path]) -> 
 def test_torchscript_archive_is_made_on_request_and_tells_nothing_of_the_machine(
     page: Served, models: dict[str, Path], tmp_path: Path
 ) -> None:
-    from tiny_transformer.backends.torchscript import check_weights, load_archive
+    from tiny_transformer.backends.torchscript import check_weights, load_archive, write_archive
 
     archive = tmp_path / "model.ts.pt"
     archive.write_bytes(httpx.get(f"{page.url}/files/chat/model.ts.pt", timeout=60).content)
     check_weights(load_archive(archive), Bundle.open(models["chat"]).weights(), archive)
+    write_archive(Bundle.open(models["chat"]), tmp_path / "exported.ts.pt")
+    assert archive.read_bytes() == (tmp_path / "exported.ts.pt").read_bytes(), "the same bytes as an export's"
     assert str(Path(__file__).parents[2]).encode() not in archive.read_bytes()
 
 
@@ -193,6 +225,7 @@ def post(url: str, headers: dict[str, str]) -> httpx.Response:
     return httpx.post(f"{url}/gradio_api/call/v2/chat", json={"message": "x", "max_new_tokens": 20}, headers=headers)
 
 
+@pytest.mark.long
 def test_missing_models_give_a_page_that_says_so(tmp_path: Path) -> None:
     with served([tmp_path / "chat", tmp_path / "translate"], tmp_path / "page") as page:
         assert httpx.get(page.url).status_code == 200

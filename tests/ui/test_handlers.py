@@ -10,24 +10,26 @@ import gradio as gr
 import pytest
 
 from tests.support.ui_fixtures import models
+from tiny_transformer.errors import InputError
+from tiny_transformer.generation.options import OptionInfo
 from tiny_transformer.text_model import load
-from tiny_transformer.ui.chat_tab import NAMES, ChatTab, control_values, from_visitor, turns
+from tiny_transformer.ui.api import with_options
+from tiny_transformer.ui.chat_tab import ChatTab, _control, defaults, from_visitor, turns
 from tiny_transformer.ui.compare_tab import CompareTab
 from tiny_transformer.ui.handlers import language_of, user_errors
 from tiny_transformer.ui.header import availability, build_header
-from tiny_transformer.ui.i18n import Refused
 from tiny_transformer.ui.inside_tab import InsideTab
 from tiny_transformer.ui.models import ModelStore
 from tiny_transformer.ui.page import build_page, translations
 from tiny_transformer.ui.page_settings import Limits
-from tiny_transformer.ui.service import PageService
+from tiny_transformer.ui.service import OFFERED, PageService
 from tiny_transformer.ui.strings import STRINGS
 
 __all__ = ["models"]
 
 ENGLISH = gr.Request(headers={"accept-language": "en"})
 CHINESE = gr.Request(headers={"accept-language": "zh-CN"})
-CONTROLS: dict[str, Any] = dict.fromkeys(NAMES) | {"temperature": 0, "max_new_tokens": 12, "num_beams": 1}
+CONTROLS: dict[str, Any] = dict.fromkeys(OFFERED) | {"temperature": 0, "max_new_tokens": 12, "num_beams": 1}
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +101,7 @@ def test_retry_draws_another_answer_and_says_so(chat: ChatTab) -> None:
     (*_, last) = chat._answer_again(ENGLISH, again, "chat", "onnx", *(CONTROLS | {"seed": 5}).values())
     assert turns(last) != turns(shown)
     assert "temperature 0.7" in last[-1]["content"][1]["text"]
-    with pytest.raises(Refused):
+    with pytest.raises(InputError):
         chat._retry([], "chat", ENGLISH)
 
 
@@ -170,7 +172,7 @@ def test_comparison_streams_cards_and_ends_with_a_verdict(tabs: dict[str, Any]) 
     assert len(states) > 2
     assert states[0][1] == ""
     assert "文字相同" in states[-1][1]
-    with pytest.raises(Refused):
+    with pytest.raises(InputError):
         list(tabs["compare"]._compare("", "chat", ENGLISH))
 
 
@@ -194,8 +196,11 @@ def test_look_inside_fills_every_part_and_goes_another_way(tabs: dict[str, Any])
     assert radio.value == "2"
 
 
-@pytest.mark.parametrize("event", [{"position": -1, "id": 3}, {"position": 999, "id": 3}])
-def test_look_inside_refuses_a_place_that_is_not_there(tabs: dict[str, Any], event: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    "event",
+    [{"position": -1, "id": 3}, {"position": 999, "id": 3}, {"position": 1, "id": "x"}, {"position": 1, "id": 262}],
+)
+def test_look_inside_refuses_a_position_that_is_not_there(tabs: dict[str, Any], event: dict[str, Any]) -> None:
     inside: InsideTab = tabs["inside"]
     seen = inside._inspect("Guten Tag", "translate", "onnx", ENGLISH)[2]
     with pytest.raises(gr.Error):
@@ -220,8 +225,51 @@ def test_availability_tells_reasons_and_problems(service: PageService, tmp_path:
     assert "<b>" not in shown
 
 
-def test_controls_keep_their_order() -> None:
-    assert control_values(range(len(NAMES))) == {name: n for n, name in enumerate(NAMES)}
+def test_there_is_one_control_for_each_option_offered(chat: ChatTab) -> None:
+    named = {control.elem_id: control for control in chat.controls}
+    assert list(named) == [f"tt-{name.replace('_', '-')}" for name in OFFERED]
+    longest, seed = named["tt-max-new-tokens"], named["tt-seed"]
+    assert (longest.minimum, longest.maximum, longest.step) == (1, 40, 1)  # type: ignore[attr-defined]
+    assert (seed.value, seed.minimum, seed.precision) == (None, 0, 0)  # type: ignore[attr-defined]
+
+
+def test_a_new_option_needs_nothing_but_its_declaration() -> None:
+    info = OptionInfo(name="min_p", default=0.0, kind=float, low=0, high=1, help="Draw.", slider=(0, 1, 0.05))
+    control: Any = in_a_loop(lambda: _control(info, 0.0, Limits(), translations()))
+    assert (control.minimum, control.maximum, control.step, control.elem_id) == (0, 1, 0.05, "tt-min-p")
+
+    def answer(request: gr.Request, text: str, **options: Any) -> Iterator[dict[str, Any]]:
+        """Answer.
+
+        Args:
+            text: Any.
+        """
+        yield {"text": text, **options}
+
+    endpoint = with_options(answer, [info])
+    assert endpoint.__annotations__["min_p"] is float
+    assert "    min_p: Draw." in str(endpoint.__doc__)
+    assert next(endpoint(ENGLISH, "hi", 0.2)) == {"text": "hi", "min_p": 0.2}
+    assert next(endpoint(ENGLISH, "hi", min_p=0.3)) == {"text": "hi", "min_p": 0.3}
+
+
+def test_a_folder_that_does_not_open_has_a_page_that_says_why(make_bundle: Any) -> None:
+    """Its task is not known, whatever its name is: nothing on the page may depend on it."""
+    damaged = make_bundle(name="translate")
+    (damaged.folder / "config.json").write_text("{")
+    alone = PageService(ModelStore([str(damaged.folder)], "eager"), Limits())
+    assert alone.store.entries["translate"].task is None
+    chat = in_a_loop(lambda: build_tabs(alone))["chat"]
+    shown, *_ = chat._show_model("translate", ENGLISH)
+    assert (shown.placeholder, shown.examples) == ("", [])
+    for ask in (lambda: chat._send("hi", [], "translate", ENGLISH), lambda: alone.store.first("chat")):
+        with pytest.raises(InputError, match=r"config\.json is not readable JSON"):
+            ask()
+    in_a_loop(lambda: build_page(alone, translations()))
+    good = make_bundle("decoder-only", name="chat")
+    both = ModelStore([str(damaged.folder), str(good.folder)], "eager")
+    assert both.first("chat") == both.default == "chat"
+    assert defaults(None, Limits())["max_new_tokens"] == 128
 
 
 def test_every_label_of_the_page_is_a_sentence_of_ours(service: PageService) -> None:

@@ -12,6 +12,8 @@ from tiny_transformer.bundle import Bundle
 from tiny_transformer.ui.about_tab import about
 from tiny_transformer.ui.page_settings import DEFAULT_MODELS
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:

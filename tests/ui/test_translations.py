@@ -10,8 +10,7 @@ from string import Formatter
 import pytest
 
 from tests.support.ui_provocations import provoke_all
-from tiny_transformer.errors import BackendError, InputError
-from tiny_transformer.errors import Message as Sentence
+from tiny_transformer.errors import BackendError, InputError, Sentence
 from tiny_transformer.ui.chinese import CHINESE
 from tiny_transformer.ui.i18n import LONGEST, explained, say, translated
 
@@ -55,8 +54,9 @@ def test_a_translation_has_the_fields_of_its_template(english: str, chinese: str
 
 def test_numbers_and_names_are_kept(met: dict[str, Sentence]) -> None:
     for sentence in met.values():
-        numbers = [str(value) for value in sentence.values.values() if type(value) is int and value < 1000]
-        assert all(number in translated(sentence, "zh") for number in numbers), sentence
+        kept = [str(value) for value in sentence.values.values() if type(value) is int and value < 1000]
+        kept += [str(sentence.values[name]) for name in ("name", "task", "backend") if name in sentence.values]
+        assert all(value in translated(sentence, "zh") for value in kept), sentence
 
 
 def test_a_sentence_inside_another_is_translated_too() -> None:

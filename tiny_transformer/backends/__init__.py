@@ -107,6 +107,14 @@ BACKENDS = {
             needs=lambda config: [*graph_files(config, INT8).values(), WEIGHTS_INT8],
             tolerance=None,
         ),
+        BackendSpec(
+            name="numpy",
+            package="numpy",
+            install="pip install numpy",
+            opener="numpy_reference:open_numpy",
+            tolerance=CLOSE,
+            reference_only=True,
+        ),
     )
 }
 NAMES = tuple(BACKENDS)

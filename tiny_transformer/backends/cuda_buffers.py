@@ -1,4 +1,4 @@
-"""Buffers that keep their place: the caches of a batch, lent to one state at a time and used again by the next.
+"""Static buffers for CUDA graphs: the caches of a batch, used by one state at a time and again by the next.
 
 Shapes: N buffers (keys of every layer, then values), R rows, H heads, C capacity, S source, K head width.
 """
@@ -17,23 +17,23 @@ from torch import Tensor
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.model import Memory
 
-KEPT_BYTES = 2**30  # of places that nobody uses
-SMALLEST_CAPACITY = 64
-SMALLEST_SOURCE = 16
+KEPT_BYTES = 2**30  # of buffers that no state uses
+MIN_CAPACITY = 64
+MIN_SOURCE = 16
 
 
-class Size(NamedTuple):
-    """How much some places hold; each number is a power of two, so that few sizes serve all texts."""
+class BufferSize(NamedTuple):
+    """How much some buffers hold; each number is a power of two, so that few sizes serve all texts."""
 
     n_rows: int
     capacity: int
     n_source: int  # 0 without an encoder
 
     @classmethod
-    def of(cls, n_rows: int, capacity: int, n_source: int) -> "Size":
+    def of(cls, n_rows: int, capacity: int, n_source: int) -> "BufferSize":
         """The smallest that fits."""
-        wide = max(SMALLEST_SOURCE, power_of_two(n_source)) if n_source else 0
-        return cls(power_of_two(n_rows), max(SMALLEST_CAPACITY, power_of_two(capacity)), wide)
+        source = max(MIN_SOURCE, power_of_two(n_source)) if n_source else 0
+        return cls(power_of_two(n_rows), max(MIN_CAPACITY, power_of_two(capacity)), source)
 
 
 def power_of_two(number: int) -> int:
@@ -41,32 +41,32 @@ def power_of_two(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
-class Places:
-    """Caches and memories for some rows. Rows that nobody uses hold old numbers, never NaN: 0 × NaN would be NaN."""
+class KVBuffers:
+    """Caches and memories for some rows. Unused rows hold old numbers, never NaN: 0 × NaN would be NaN."""
 
-    def __init__(self, config: ModelConfig, device: torch.device, dtype: torch.dtype, size: Size) -> None:
+    def __init__(self, config: ModelConfig, device: torch.device, dtype: torch.dtype, size: BufferSize) -> None:
         n_layers, heads, width = config.n_decoder_layers, config.n_heads, config.d_head
         shape = (2 * n_layers, size.n_rows, heads)
         self.size = size
         self.n_layers = n_layers
         self.cache = torch.zeros(*shape, size.capacity, width, dtype=dtype, device=device)  # N R H C K
         self.memory = torch.zeros(*shape, size.n_source, width, dtype=dtype, device=device)  # N R H S K
-        # Nothing hidden: a row that sees nothing at all would be NaN.
+        # Nothing is masked: a row that sees nothing at all would be NaN.
         self.mask = torch.zeros(size.n_rows, 1, 1, size.n_source, dtype=dtype, device=device)
-        self.steps: dict[tuple[int, int], Any] = {}  # rows and places of each → the step recorded over them
+        self.steps: dict[tuple[int, int], Any] = {}  # rows and cache slots of each → the step captured over them
 
     @property
     def n_bytes(self) -> int:
-        """What they take, with what is recorded over them."""
+        """Memory on the device, with that of the steps captured over it."""
         return self.cache.nbytes + self.memory.nbytes + sum(step.n_bytes for step in self.steps.values())
 
     def clear(self) -> None:
-        """As new: a text that came to NaN must not reach the next."""
+        """Back to zeros: a text that came to NaN must not reach the next."""
         for buffer in (self.cache, self.memory, self.mask):
             buffer.zero_()
 
     def caches(self, n_rows: int, capacity: int) -> tuple[list[Tensor], list[Tensor]]:
-        """Keys and values of the first rows, one a layer, each R H C K."""
+        """Keys and values of the first rows, one per layer, each R H C K."""
         buffers = list(self.cache[:, :n_rows, :, :capacity].unbind())
         return buffers[: self.n_layers], buffers[self.n_layers :]
 
@@ -77,15 +77,15 @@ class Places:
         buffers = list(self.memory[:, :n_rows].unbind())
         return Memory(buffers[: self.n_layers], buffers[self.n_layers :], self.mask[:n_rows])
 
-    def remember(self, memory: Memory) -> None:
-        """Lay down the memory of new sources, from the first row on."""
+    def write_memory(self, memory: Memory) -> None:
+        """Copy the memory of new sources in, from the first row on."""
         n_rows, n_source = memory.mask.size(0), memory.mask.size(-1)
         self.memory[:, :n_rows, :, :n_source] = torch.stack([*memory.keys, *memory.values])
         self.mask[:n_rows] = -math.inf
         self.mask[:n_rows, ..., :n_source] = memory.mask
 
-    def take(self, other: "Places", rows: np.ndarray, used: int, at: int = 0, *, memory: bool = True) -> None:
-        """Copy rows of other places (or of these), as far as they are written, to the rows from `at` on."""
+    def copy_rows(self, other: "KVBuffers", rows: np.ndarray, used: int, at: int = 0, *, memory: bool = True) -> None:
+        """Copy rows of other buffers (or of these), up to slot `used`, to the rows from `at` on."""
         here = np.arange(at, at + rows.size)
         moving = np.flatnonzero(rows != here) if other is self else np.arange(rows.size)
         if not moving.size:
@@ -102,32 +102,32 @@ class Places:
 
 
 @dataclass(eq=False)
-class Lease:
-    """Places for as long as someone holds this."""
+class BufferHandle:
+    """Holds buffers of a pool; when the handle is collected, they go back."""
 
-    places: Places
+    buffers: KVBuffers
 
 
 @dataclass
-class Pool:
-    """Places that are free, to be lent again: recording a step takes longer than a short text."""
+class BufferPool:
+    """Buffers that are free, to be used again: capturing a step takes longer than a short text."""
 
-    make: Callable[[Size], Places]
-    _free: list[Places] = field(default_factory=list)  # the longest unused first; only `lend` touches it
-    _returned: deque[Places] = field(default_factory=deque)  # appended to from anywhere, at any moment
+    make: Callable[[BufferSize], KVBuffers]
+    _free: list[KVBuffers] = field(default_factory=list)  # the longest unused first; only `acquire` touches it
+    _returned: deque[KVBuffers] = field(default_factory=deque)  # appended to from any thread, at any moment
 
-    def lend(self, size: Size) -> Lease:
-        """Free places of a size, or new ones. One thread at a time; giving back happens by itself, in any."""
+    def acquire(self, size: BufferSize) -> BufferHandle:
+        """Free buffers of a size, or new ones. One thread at a time; giving back happens by itself, in any."""
         while self._returned:
             self._free.append(self._returned.popleft())
-        found = next((places for places in reversed(self._free) if places.size == size), None)
+        found = next((buffers for buffers in reversed(self._free) if buffers.size == size), None)
         if found is not None:
             self._free.remove(found)
             found.clear()
-        while sum(places.n_bytes for places in self._free) > KEPT_BYTES:
+        while sum(buffers.n_bytes for buffers in self._free) > KEPT_BYTES:
             del self._free[0]
         if found is None:
             found = self.make(size)
-        lease = Lease(found)
-        weakref.finalize(lease, self._returned.append, found)
-        return lease
+        handle = BufferHandle(found)
+        weakref.finalize(handle, self._returned.append, found)
+        return handle

@@ -22,23 +22,20 @@ from tiny_transformer.model import Memory, attention_maps
 
 @dataclass
 class TorchState:
-    """The cache of one batch: buffers that keep their place, and how much of each row is written."""
+    """The cache of one batch: buffers written in place, and how much of each row is written."""
 
-    keys: list[Tensor]  # one a layer, each B H C K
+    keys: list[Tensor]  # one per layer, each B H C K
     values: list[Tensor]  # likewise
     lengths: np.ndarray  # B
     memory: Memory | None  # of the source, where there is an encoder
     sources: np.ndarray  # B: which source each row of the memory holds
 
     def longest_with(self, n_new: int) -> int:
-        """Places that the longest row needs for so many more tokens; refused where there are not that many."""
+        """Cache slots that the longest row needs for `n_new` more tokens; refused where there are not that many."""
         capacity, needed = self.keys[0].size(2), int(self.lengths.max()) + n_new
         if needed > capacity:
-            raise InputError(
-                "The cache has {capacity} places and {needed} are needed; ask for more.",
-                capacity=capacity,
-                needed=needed,
-            )
+            template = "The cache has {capacity} slots and {needed} are needed; ask for more."
+            raise InputError(template, capacity=capacity, needed=needed)
         return needed
 
 
@@ -51,7 +48,7 @@ class EagerBackend:
     def __init__(
         self, model: Any, config: ModelConfig, *, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
     ) -> None:
-        """Takes the model over: moved to the device (and type), in evaluation mode."""
+        """Move the model to the device (and type) and put it into evaluation mode."""
         self.config = config
         self.device = torch.device(device)
         self.model = model.to(device=self.device, dtype=dtype).eval()
@@ -64,16 +61,12 @@ class EagerBackend:
         n_rows, n_new = prefix.ids.shape
         check_inputs(self.config, prefix, source)
         if not n_new <= capacity <= self.config.max_length:
-            raise InputError(
-                "capacity is {capacity}; choose from {n_new} to {max_length}.",
-                capacity=capacity,
-                n_new=n_new,
-                max_length=self.config.max_length,
-            )
+            template = "capacity is {capacity}; choose from {low} to {high}."
+            raise InputError(template, capacity=capacity, low=n_new, high=self.config.max_length)
         memory = None if source is None else self.model.encode(self._tensor(source.ids), self._tensor(source.mask))
         state = self._empty(n_rows, capacity, memory)
         logits = self._decode(prefix.ids, state)  # B T V
-        # Places past a row's own length now hold padding's keys: overwritten before any query sees them.
+        # Slots past a row's own length now hold keys of padding: overwritten before any query sees them.
         state.lengths = prefix.lengths.copy()
         last = logits[torch.arange(n_rows, device=self.device), self._tensor(prefix.lengths - 1)]  # B V
         return _array(last), state
@@ -92,7 +85,7 @@ class EagerBackend:
         rows = np.asarray(rows, dtype=np.int64)
         used = int(state.lengths.max())
         memory, sources = state.memory, state.sources[rows]
-        # A beam mostly trades places among rows of one source: then the memory can stay as it is.
+        # A beam mostly exchanges rows of one source: then the memory can stay as it is.
         if memory is not None and not np.array_equal(sources, state.sources):
             index = self._tensor(rows)
             memory = Memory(
@@ -166,7 +159,7 @@ class EagerBackend:
         """A state with nothing written yet."""
         shape = (n_rows, self.config.n_heads, capacity, self.config.d_head)  # B H C K
         layers = range(self.config.n_decoder_layers)
-        # Zeros, not empty memory: a hidden place has weight 0, but 0 × NaN would still be NaN.
+        # Zeros, not empty memory: a masked slot has weight 0, but 0 × NaN would still be NaN.
         keys = [torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in layers]
         values = [torch.zeros_like(key) for key in keys]
         return TorchState(keys, values, np.zeros(n_rows, dtype=np.int64), memory, np.arange(n_rows))
@@ -200,7 +193,7 @@ class EagerBackend:
 
 
 def _widened(memory: Memory, width: int) -> Memory:
-    """The same memory for sources of `width` places, the new ones hidden."""
+    """The same memory for sources of `width` positions, the new ones masked."""
     more = width - memory.mask.size(-1)
     pad = torch.nn.functional.pad
     return Memory(
@@ -210,28 +203,27 @@ def _widened(memory: Memory, width: int) -> Memory:
     )
 
 
-def torch_device(device: str | None) -> torch.device:
+def torch_device(name: str | None) -> torch.device:
     """A device that is really there. On CUDA, float32 then means float32 (no TF32)."""
     try:
-        place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
     except RuntimeError:
-        raise BackendError("There is no device {device!r}; choose cpu, cuda or cuda:N.", device=device) from None
-    if place.type not in ("cpu", "cuda"):
-        raise BackendError("The device {device!r} is not supported; choose cpu, cuda or cuda:N.", device=device)
-    if place.type == "cuda":
+        raise BackendError("There is no device {device!r}; choose cpu, cuda or cuda:N.", device=name) from None
+    if device.type not in ("cpu", "cuda"):
+        raise BackendError("The device {device!r} is not supported; choose cpu, cuda or cuda:N.", device=name)
+    if device.type == "cuda":
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if (place.index or 0) >= count:
-            raise BackendError(
-                "The device {device!r} is not there ({n} CUDA devices found); choose cpu.", device=device, n=count
-            )
+        if (device.index or 0) >= count:
+            template = "The device {device!r} is not there ({n} CUDA devices found); choose cpu."
+            raise BackendError(template, device=name, n=count)
         torch.set_float32_matmul_precision("highest")
-    return place
+    return device
 
 
-def device_name(device: str) -> str:
+def device_name(name: str) -> str:
     """What the device calls itself, such as NVIDIA H200."""
-    place = torch_device(device)
-    return torch.cuda.get_device_name(place) if place.type == "cuda" else place.type
+    device = torch_device(name)
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def set_threads(threads: int | None) -> None:

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tiny_transformer.bundle import CONFIG
 from tiny_transformer.config import ModelConfig
-from tiny_transformer.errors import BackendError
+from tiny_transformer.errors import BackendError, Sentence
 from tiny_transformer.weights import WeightIndex, read_index
 
+_AGAIN = "make it again with: python -m export all {folder}"
 MAX_FILE_BYTES = 64 * 1024 * 1024  # a graph without weights has a few hundred thousand
 
 # Kind of message → number of a field → the kind inside (onnx.proto of the ONNX project).
@@ -44,24 +46,23 @@ def signature(config: ModelConfig, index: WeightIndex) -> dict[str, str]:
 
 def check_graph(path: Path, weights: Path, config: ModelConfig) -> None:
     """Refuse a graph that is missing, damaged, or made for another config or weights file."""
-    again = f"make it again with: python -m export all {path.parent}"
+    again = Sentence(_AGAIN, folder=path.parent)
     graph = read_graph(path)
     index = read_index(weights)
     for key, wanted in signature(config, index).items():
         if graph.metadata.get(key) != wanted:
-            other = "another config" if key == "config_sha256" else f"another {weights.name}"
-            raise BackendError(
-                "{path} was made for {other} than the one beside it; {again}", path=path, other=other, again=again
-            )
+            file = CONFIG if key == "config_sha256" else weights.name
+            template = "{path} was made for another {file} than the one beside it; {again}"
+            raise BackendError(template, path=path, file=file, again=again)
     places = {(weights.name, str(entry.offset), str(entry.length)) for entry in index.tensors.values()}
     for entry in graph.external:
         place = tuple(entry.get(key, "") for key in ("location", "offset", "length"))
         if place not in places:
             raise BackendError(
-                "{path} takes weights from {place!r} at {place_2}, no tensor of {weights}; {again}",
+                "{path} takes weights from {file!r} at {offset}, no tensor of {weights}; {again}",
                 path=path,
-                place=place[0],
-                place_2=place[1],
+                file=place[0],
+                offset=place[1],
                 weights=weights,
                 again=again,
             )
@@ -69,13 +70,13 @@ def check_graph(path: Path, weights: Path, config: ModelConfig) -> None:
 
 def read_graph(path: Path) -> GraphFile:
     """Walk a file; a missing, truncated or foreign one is refused in a sentence."""
-    again = f"make it again with: python -m export all {path.parent}"
+    again = Sentence(_AGAIN, folder=path.parent)
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise BackendError(
-                "{path} is larger than {max_file_bytes} bytes, so it holds weights; {again}",
+                "{path} is larger than {n} bytes, so it holds weights; {again}",
                 path=path,
-                max_file_bytes=MAX_FILE_BYTES,
+                n=MAX_FILE_BYTES,
                 again=again,
             )
         graph = GraphFile()

@@ -3,7 +3,9 @@
 PyTorch has deprecated TorchScript in favour of `torch.export`; it still runs, and loads without our code.
 """
 
+import io
 import warnings
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -13,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tiny_transformer.atomic import replacing_file
 from tiny_transformer.backends.eager import EagerBackend, set_threads, torch_device
 from tiny_transformer.bundle import TORCHSCRIPT, Bundle
 from tiny_transformer.errors import BundleError
@@ -49,6 +52,27 @@ def script(model: torch.nn.Module) -> torch.jit.ScriptModule:
     with silenced():
         scripted: torch.jit.ScriptModule = torch.jit.script(model.eval())
     return scripted
+
+
+def write_archive(bundle: Bundle, path: Path) -> None:
+    """Script the folder's model and write it; it is loaded again and its weights compared before it has its name."""
+    buffer = io.BytesIO()  # a file's name would become the name of the folder inside the archive
+    with silenced():
+        torch.jit.save(script(load_model(bundle)), buffer)
+    with replacing_file(path) as temporary:
+        temporary.write_bytes(without_debug(buffer.getvalue()))
+        check_weights(load_archive(temporary), bundle.weights(), temporary)
+
+
+def without_debug(archive: bytes) -> bytes:
+    """The archive less its debug records: they hold the paths of the source files, and nothing needs them."""
+    kept = io.BytesIO()
+    # Tensors are mapped from the file, so nothing in it may be compressed.
+    with zipfile.ZipFile(io.BytesIO(archive)) as old, zipfile.ZipFile(kept, "w", zipfile.ZIP_STORED) as new:
+        for name in old.namelist():
+            if not name.endswith(".debug_pkl"):
+                new.writestr(zipfile.ZipInfo(name), old.read(name))  # without a date: equal content, equal bytes
+    return kept.getvalue()
 
 
 def load_archive(path: Path) -> torch.jit.ScriptModule:

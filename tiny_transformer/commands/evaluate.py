@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> None:
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     tokenize = options.tokenize
     if options.data and options.data[0].is_dir():
-        recipe, groups = card_questions(model.bundle, str(options.data[0]))
+        recipe, groups = card_questions(model.bundle.folder, str(options.data[0]))
         given = {"num_beams": recipe.evaluation.num_beams} | given
         tokenize = tokenize or recipe.evaluation.tokenize
     else:

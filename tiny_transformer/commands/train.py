@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tiny_transformer.training.fine_tuning import Origin
+    from tiny_transformer.training.fine_tuning import BaseModel
     from tiny_transformer.training.recipe import Recipe
 
 EXAMPLE = "python -m tiny_transformer train tiny --out checkpoints/tiny"
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> None:
     if options.seeds:
         _run_seeds(options)
         return
-    recipe, origin = _recipe(options)
+    recipe, base = _recipe(options)
     bundle = train(
         recipe,
         options.data,
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> None:
         overwrite=options.overwrite,
         device=options.device,
         track=options.track,
-        origin=origin,
+        base=base,
     )
     if bundle is not None:
         print(
@@ -120,8 +120,8 @@ def _run_seeds(options: argparse.Namespace) -> None:
     runs = SeedRuns(
         tuple(options.seeds), options.out, tuple(arguments), options.at_once, options.resume, options.overwrite
     )
-    recipe, origin = _recipe(options)
-    prepare(recipe, options.data, origin)  # once, not by every run at the same time
+    recipe, base = _recipe(options)
+    prepare(recipe, options.data, base)  # once, not by every run at the same time
     results = train_seeds(runs)
     for seed, figures in [*results["seeds"].items(), ("median", results["median"])]:
         for source, metrics in figures.items():
@@ -129,17 +129,17 @@ def _run_seeds(options: argparse.Namespace) -> None:
     print(f"wrote {options.out / RESULTS}", file=sys.stderr)
 
 
-def _recipe(options: argparse.Namespace) -> "tuple[Recipe, Origin | None]":
+def _recipe(options: argparse.Namespace) -> "tuple[Recipe, BaseModel | None]":
     """The recipe with its changes, fitted to the model that it starts from, if any."""
-    from tiny_transformer.training.fine_tuning import Origin, check_changes
+    from tiny_transformer.training.fine_tuning import BaseModel, check_changes
     from tiny_transformer.training.recipe import load_recipe
 
     values = _values(options)
     if options.start_from is None:
         return load_recipe(options.recipe, values, options.also), None
     check_changes(values)
-    origin = Origin.open(options.start_from)
-    return origin.fit(load_recipe(options.recipe, values, options.also)), origin
+    base = BaseModel.open(options.start_from)
+    return base.fit(load_recipe(options.recipe, values, options.also)), base
 
 
 def _values(options: argparse.Namespace) -> list[str]:

@@ -10,9 +10,9 @@ import numpy as np
 
 from tiny_transformer.data.cache import Part, tokenised
 from tiny_transformer.data.examples import source_bytes
+from tiny_transformer.data.source import Source
 from tiny_transformer.errors import DataError
 from tiny_transformer.tokenizer import Tokenizer
-from tiny_transformer.training.settings import PAIRS, Source
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Rows:
     @classmethod
     def of(cls, sources: Sequence[Source], parts: Sequence[Part], tokenizer: Tokenizer) -> "Rows":
         """The parts that were made of some sources."""
-        packed = any(source.packing and source.format in PAIRS for source in sources)
+        packed = any(source.packing and source.is_pairs for source in sources)
         return cls(tuple(parts), tokenizer.eos_id if packed else None)
 
     @cached_property

@@ -6,24 +6,25 @@ import logging
 from array import array
 from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
 from tiny_transformer import atomic
+from tiny_transformer.data.augment import Compose
 from tiny_transformer.data.encoding import Encoded, encode_examples
-from tiny_transformer.data.examples import read_examples, source_files, talk_files
+from tiny_transformer.data.examples import interleaved_files, read_examples, source_files
 from tiny_transformer.data.files import cache_folder, content_hash
+from tiny_transformer.data.source import Source
 from tiny_transformer.tokenizer import Tokenizer
-from tiny_transformer.training.settings import Source
 
 logger = logging.getLogger(__name__)
 
-# Options the ids don't depend on.
-_ELSEWHERE = ("path", "amid", "repeat", "variants", "judged", "licence", "attribution", "url")
-_VERSION = 4  # counts changes of the layout and of how examples become ids
+# Settings that the ids don't depend on.
+_WITHOUT_EFFECT = ("path", "repeat", "variants", "evaluated", "licence", "attribution", "url")
+_VERSION = 5  # counts changes of the layout and of how examples become ids
 _FLUSH = 1 << 18  # numbers gathered in memory before they go to the file
 
 
@@ -75,15 +76,16 @@ def tokenised(
 
 def _key(source: Source, root: str, tokenizer: Tokenizer, max_length: int, split: str, variant: int) -> str:
     """Hash of everything the ids depend on; where the file lies and how often it is repeated are not among it."""
-    options = {k: v for k, v in source.to_dict().items() if k not in _ELSEWHERE}
-    if split != "train":
-        options |= {"compose": 1, "compose_share": 0, "bpe_dropout": 0.0}
+    varied = source if split == "train" else replace(source.without(Compose), bpe_dropout=0.0)
+    settings = {k: v for k, v in varied.to_dict().items() if k not in _WITHOUT_EFFECT}
+    for transform in settings["transforms"]:
+        transform.pop("interleave_with", None)  # a path: what the files hold is hashed below
     values = {
         "version": _VERSION,
         "files": [[content_hash(file) for file in unit] for unit in source_files(source, root)],
-        "amid": [[content_hash(file) for file in unit] for unit in talk_files(source, root)],
+        "interleaved": [[content_hash(file) for file in unit] for unit in interleaved_files(varied, root)],
         "tokenizer": hashlib.sha256(tokenizer.to_json().encode()).hexdigest(),
-        "options": options,
+        "settings": settings,
         "max_length": max_length,
         "split": split,
         "variant": variant,

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from itertools import islice
 
 from tiny_transformer.data.records import Dialogue, Example, Pair, texts_of
+from tiny_transformer.data.source import Source
 from tiny_transformer.tokenizer import Tokenizer
-from tiny_transformer.training.settings import PAIRS, Source
 
-_CHUNK = 4_096  # examples encoded at once, in parallel
-_SIDE = 64  # tokens on either side of a row of packed pairs: what one tile of the attention kernels holds
-_OPEN = 16  # rows that wait for a pair that fits
+_EXAMPLES_AT_ONCE = 4_096  # encoded in parallel
+_PACKED_TOKENS = 64  # on either side of a row of packed pairs: what one tile of the attention kernels holds
+_OPEN_ROWS = 16  # that wait for a pair that fits
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ def encode_examples(
     rows = _rows(examples, tokenizer, with_dropout(tokenizer, dropout), source, max_length)
     if not source.packing:
         return rows
-    return _packed_pairs(rows, min(_SIDE, max_length)) if source.format in PAIRS else _packed(rows, max_length)
+    return _packed_pairs(rows, min(_PACKED_TOKENS, max_length)) if source.is_pairs else _packed(rows, max_length)
 
 
 def _rows(
     examples: Iterable[Example], tokenizer: Tokenizer, reader: Tokenizer, source: Source, max_length: int
 ) -> Iterator[Encoded]:
     iterator = iter(examples)
-    while chunk := list(islice(iterator, _CHUNK)):
+    while chunk := list(islice(iterator, _EXAMPLES_AT_ONCE)):
         texts: dict[bool, list[str]] = {True: [], False: []}
         for example in chunk:
             for text, is_read in zip(texts_of(example), _only_read(example, source), strict=True):
@@ -143,7 +143,7 @@ def _packed(rows: Iterator[Encoded], max_length: int) -> Iterator[Encoded]:
 
 
 def _packed_pairs(rows: Iterator[Encoded], side: int) -> Iterator[Encoded]:
-    """Several pairs a row, each where it first fits; one that is longer than a side has a row of its own."""
+    """Several pairs per row, each where it first fits; one that is longer than a side has a row of its own."""
     waiting: list[Encoded] = []
     for row in rows:
         for i, other in enumerate(waiting):
@@ -153,6 +153,6 @@ def _packed_pairs(rows: Iterator[Encoded], side: int) -> Iterator[Encoded]:
                 break
         else:
             waiting.append(row)
-            if len(waiting) > _OPEN:
+            if len(waiting) > _OPEN_ROWS:
                 yield waiting.pop(0)
     yield from waiting

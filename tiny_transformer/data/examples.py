@@ -1,33 +1,30 @@
-"""Data for the first lesson: random words, to be written backwards."""
+"""From the files of a source to examples: which split each belongs to, and what the source's transforms make of it."""
 
 import hashlib
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from tiny_transformer.data.augment import (
+    AlternateRoles,
+    Balance,
+    Compose,
+    Recast,
+    Rephrase,
+    SwapSides,
+    UseAnalogies,
+)
 from tiny_transformer.data.augment.small_talk import composed, small_talk, unanswerable
 from tiny_transformer.data.augment.stories import recast, story_dialogue
 from tiny_transformer.data.files import DataFile, join, locate
-from tiny_transformer.data.records import Dialogue, Example, Pair, Text, read_all, texts_of, turns
+from tiny_transformer.data.records import FORMATS, GENERATED, Dialogue, Example, Pair, Text, read_all, texts_of, turns
+from tiny_transformer.data.source import Source
 from tiny_transformer.errors import DataError
 from tiny_transformer.tokenizer import Message
-from tiny_transformer.training.settings import GENERATED, Source
 
-N_WORDS = 20_000
-LONGEST = 10
-_SEED = 2017
-
-
-def reversed_words() -> Iterator[str]:
-    """Different words of 3 to 10 letters, always the same ones; the task is to reverse each."""
-    rng = random.Random(_SEED)
-    seen: set[str] = set()
-    while len(seen) < N_WORDS:
-        word = "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(3, LONGEST)))
-        if word not in seen:
-            seen.add(word)
-            yield word
+Keyed = tuple[str, Example]  # an example after the text that decides its split
+_N_WORDS, _SHORTEST, _LONGEST, _SEED = 20_000, 3, 10, 2017  # of the generated words; lengths in letters
 
 
 def read_examples(source: Source, root: str, split: str, variant: int = 0) -> Iterator[Example]:
@@ -35,18 +32,21 @@ def read_examples(source: Source, root: str, split: str, variant: int = 0) -> It
     if source.split != split and not (source.split == "train" and split in source.held_out):
         return
     examples = _of_split(source, root, split, variant)
-    if split == "train" and source.compose > 1:
+    compose = source.transform(Compose)
+    if split == "train" and compose is not None:
         dialogues = (example for example in examples if isinstance(example, Dialogue))
-        examples = composed(dialogues, source, variant, _talks(source, root))
+        others = _interleaved_dialogues(source, compose.interleave_with, root)
+        examples = composed(dialogues, compose, f"compose {variant} {source.name}", others)
     found = False
     for example in examples:
         found = True
         yield example
     # A small share of a small file may be empty by chance; a file of its own may not.
     if not found and split == source.split:
-        what = source.path or source.format
         raise DataError(
-            "{what} gave no {split} example; check the file, keep, leave_out and held_out.", what=what, split=split
+            "{source} gave no {split} example; check the file, keep, leave_out and held_out.",
+            source=source.path or source.format,
+            split=split,
         )
 
 
@@ -57,7 +57,13 @@ def held_out(source: Source, root: str, split: str) -> list[Example]:
 
 def source_files(source: Source, root: str) -> list[tuple[DataFile, ...]]:
     """The files behind a source; none for data that is generated."""
-    return [] if source.format == GENERATED else locate(join(root, source.path))
+    return [] if FORMATS[source.format].read is None else locate(join(root, source.path))
+
+
+def interleaved_files(source: Source, root: str) -> list[tuple[DataFile, ...]]:
+    """The files of the dialogues that are interleaved with a source's own."""
+    compose = source.transform(Compose)
+    return locate(join(root, compose.interleave_with)) if compose is not None and compose.interleave_with else []
 
 
 def source_bytes(source: Source, root: str) -> int:
@@ -68,10 +74,10 @@ def source_bytes(source: Source, root: str) -> int:
 def split_of(text: str, held_out: dict[str, float]) -> str:
     """Which split a text belongs to, by its hash alone: the same on every machine, whatever else is in the file."""
     # Case and punctuation are no difference: "Bye" in training would give "bye!" away.
-    place = int.from_bytes(hashlib.sha256(plain_words(text).encode()).digest()[:8], "big") / 2**64
+    fraction = int.from_bytes(hashlib.sha256(plain_words(text).encode()).digest()[:8], "big") / 2**64
     for split in ("test", "dev"):
-        place -= held_out.get(split, 0.0)
-        if place < 0:
+        fraction -= held_out.get(split, 0.0)
+        if fraction < 0:
             return split
     return "train"
 
@@ -81,70 +87,103 @@ def plain_words(text: str) -> str:
     return re.sub(r"[\W_]+", " ", text.lower()).strip()
 
 
-def talk_files(source: Source, root: str) -> list[tuple[DataFile, ...]]:
-    """The files of the dialogues that may stand amid a source's own."""
-    return locate(join(root, source.amid)) if source.amid else []
+def reversed_words() -> Iterator[str]:
+    """20,000 different words of 3 to 10 letters, always the same ones; the task is to reverse each."""
+    rng = random.Random(_SEED)
+    seen: set[str] = set()
+    while len(seen) < _N_WORDS:
+        word = "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(_SHORTEST, _LONGEST)))
+        if word not in seen:
+            seen.add(word)
+            yield word
 
 
 def _of_split(source: Source, root: str, split: str, variant: int) -> Iterator[Example]:
     wanted = re.compile(source.keep, re.IGNORECASE)
     unwanted = re.compile(source.leave_out, re.IGNORECASE) if source.leave_out else None
-    for key, example in _candidates(source, root, variant):
+    records = read_all(source_files(source, root), source.format, source.name, again=variant > 0)
+    for key, example in _MAKERS[source.format](source, records, variant):
         if (source.split == "train" and split_of(key, source.held_out) != split) or not wanted.search(key):
             continue
         if unwanted is None or not any(map(unwanted.search, texts_of(example))):
             yield example
 
 
-def _candidates(source: Source, root: str, variant: int) -> Iterator[tuple[str, Example]]:
-    """Every example with the text that decides its split."""
-    if source.format == GENERATED:
-        yield from ((word, Pair(word, word[::-1])) for word in reversed_words())
-        return
-    records = read_all(source_files(source, root), source.format, source.name, again=variant > 0)
-    if source.format == "intents":
-        yield from small_talk(source, list(records), variant, _is_trained_on(source))
-    elif source.format == "questions":
-        wanted = (text for text in records if re.search(source.keep, text, re.IGNORECASE))  # few of them, as it may be
-        yield from unanswerable(source, wanted, variant, _is_trained_on(source))
-    else:
-        for record in records:
-            yield _example(source, record, variant)
+def _pairs(source: Source, records: Iterable[tuple[str, str]], variant: int) -> Iterator[Keyed]:
+    swapped = source.transform(SwapSides) is not None
+    return ((a, Pair(b, a) if swapped else Pair(a, b)) for a, b in records)
+
+
+def _reversed_words(source: Source, records: Iterable[Any], variant: int) -> Iterator[Keyed]:
+    return ((word, Pair(word, word[::-1])) for word in reversed_words())
+
+
+def _texts(source: Source, records: Iterable[str], variant: int) -> Iterator[Keyed]:
+    return ((text, Text(text)) for text in records)
+
+
+def _dialogues(source: Source, records: Iterable[Any], variant: int) -> Iterator[Keyed]:
+    first = "assistant" if source.transform(AlternateRoles) is not None and variant % 2 else "user"
+    for record in records:
+        dialogue = _dialogue(record, first)
+        yield " ".join(texts_of(dialogue)), dialogue
+
+
+def _intents(source: Source, records: Iterable[Any], variant: int) -> Iterator[Keyed]:
+    balance, analogies = source.transform(Balance), source.transform(UseAnalogies)
+    return small_talk(
+        list(records),
+        variant,
+        _is_trained_on(source),
+        strength=balance.strength if balance is not None else 0.0,
+        analogies=analogies.share if analogies is not None else 0.0,
+        rephrased=source.transform(Rephrase) is not None,
+    )
+
+
+def _questions(source: Source, records: Iterable[str], variant: int) -> Iterator[Keyed]:
+    kept = (text for text in records if re.search(source.keep, text, re.IGNORECASE))  # before the work, not after it
+    rephrased = source.transform(Rephrase) is not None
+    return unanswerable(kept, source.reply, variant, _is_trained_on(source), rephrased=rephrased)
+
+
+def _stories(source: Source, records: Iterable[tuple[str, str]], variant: int) -> Iterator[Keyed]:
+    is_recast = source.transform(Recast) is not None and variant > 0
+    for story, title in records:
+        rng = random.Random(f"{variant} {story[:200]}")
+        text = recast(story, rng) if is_recast else story
+        yield story, story_dialogue(text, "" if text != story else title, rng)  # the title names the first characters
+
+
+# How the records of each format become examples.
+_MAKERS: dict[str, Callable[[Source, Iterable[Any], int], Iterator[Keyed]]] = {
+    "pairs": _pairs,
+    "dialogues": _dialogues,
+    "intents": _intents,
+    "questions": _questions,
+    "stories": _stories,
+    "text": _texts,
+    GENERATED: _reversed_words,
+}
 
 
 def _is_trained_on(source: Source) -> Callable[[str], bool]:
     return lambda text: split_of(text, source.held_out) == source.split
 
 
-def _example(source: Source, record: Any, variant: int) -> tuple[str, Example]:
-    if source.format == "pairs":
-        a, b = record
-        return a, Pair(b, a) if source.swap else Pair(a, b)
-    if source.format == "dialogues":
-        dialogue = _dialogue(source, record, variant)
-        return " ".join(texts_of(dialogue)), dialogue
-    if source.format == "stories":
-        story, title = record
-        rng = random.Random(f"{variant} {story[:200]}")
-        told = recast(story, rng) if source.recast and variant else story
-        return story, story_dialogue(told, "" if told != story else title, rng)  # the title names the first cast
-    return record, Text(record)
-
-
-def _dialogue(source: Source, record: Any, variant: int) -> Dialogue:
+def _dialogue(record: Any, first: str = "user") -> Dialogue:
     if isinstance(record[0], tuple):
         return Dialogue(tuple(Message(role=role, content=content) for role, content in record))
-    first = "assistant" if source.roles == "alternate" and variant % 2 else "user"
     return turns(record, first=first)
 
 
-def _talks(source: Source, root: str) -> list[Dialogue]:
+def _interleaved_dialogues(source: Source, path: str, root: str) -> list[Dialogue]:
     """Dialogues that questions may come up in; those whose hash holds them out stay out here too."""
-    records = read_all(talk_files(source, root), "dialogues", source.amid, again=True)
-    found = (_dialogue(Source(format="dialogues"), record, 0) for record in records)
-    return [d for d in found if _takes_turns(d) and split_of(" ".join(texts_of(d)), source.held_out) == source.split]
+    found = map(_dialogue, read_all(interleaved_files(source, root), "dialogues", path, again=True))
+    is_trained_on = _is_trained_on(source)
+    return [d for d in found if _takes_turns(d) and is_trained_on(" ".join(texts_of(d)))]
 
 
 def _takes_turns(dialogue: Dialogue) -> bool:
-    """Whether the user begins and the two alternate: what stands amid other questions must not change who asks."""
+    """Whether the user begins and the two alternate: what is interleaved must not change who asks."""
     return all(message["role"] == ("user", "assistant")[i % 2] for i, message in enumerate(dialogue.messages))

@@ -1,4 +1,7 @@
-"""What a model is trained on, before it becomes ids: pairs, dialogues, plain texts."""
+"""What a model is trained on, before it becomes ids: pairs, dialogues, plain texts; and the files that hold them.
+
+`FORMATS` at the end declares the formats of files. How a record of a format becomes examples is in `examples.py`.
+"""
 
 import json
 import logging
@@ -56,7 +59,7 @@ def texts_of(example: Example) -> list[str]:
 logger = logging.getLogger(__name__)
 
 MAX_MALFORMED_SHARE = 0.01
-_SHOWN = 3
+_SHOWN = 3  # malformed lines that a message quotes
 
 
 @dataclass
@@ -108,28 +111,18 @@ def read_all(units: Iterable[tuple[DataFile, ...]], kind: str, name: str, *, aga
 
 def read_records(unit: tuple[DataFile, ...], kind: str, faults: Faults) -> Iterator[Any]:
     """The records of one file, or of two parallel ones; malformed lines go to `faults`."""
-    if len(unit) == 2:
-        if kind != "pairs":
-            raise DataError(
-                "{unit} and {unit_2} are parallel files, but the format is {kind}, not pairs.",
-                unit=unit[0].name,
-                unit_2=unit[1].name,
-                kind=kind,
-            )
-        yield from _parallel(unit[0], unit[1], faults)
-        return
-    (file,) = unit
-    if kind == "text":
-        yield from _paragraphs(file, faults)
-        return
-    parse = _parser(kind, file)
-    for number, line in _lines(file, faults):
-        if line is None or not line.strip():
-            continue
-        try:
-            yield parse(line)
-        except MalformedError as error:
-            faults.add(file, number, str(error))
+    if len(unit) == 1:
+        read = FORMATS[kind].read
+        return read(unit[0], faults) if read is not None else iter(())
+    source, target = unit
+    if kind != "pairs":
+        raise DataError(
+            "{source} and {target} are parallel files, but the format is {kind}, not pairs.",
+            source=source.name,
+            target=target.name,
+            kind=kind,
+        )
+    return _parallel(source, target, faults)
 
 
 def _lines(file: DataFile, faults: Faults) -> Iterator[tuple[int, str | None]]:
@@ -182,13 +175,27 @@ def _paragraphs(file: DataFile, faults: Faults) -> Iterator[str]:
         yield "\n".join(document)
 
 
-def _parser(kind: str, file: DataFile) -> Callable[[str], Any]:
-    if kind == "pairs":
-        return _pair_object if file.path.suffix == ".jsonl" else _pair_columns
-    if kind == "questions":
-        parse = _parser("pairs", file)
-        return lambda line: parse(line)[1]
-    return {"dialogues": _dialogue, "intents": _intent, "stories": _story}[kind]
+def _by_line(parse: Callable[[str], Any]) -> Callable[[DataFile, Faults], Iterator[Any]]:
+    """A reader of files in which every line is a record."""
+
+    def read(file: DataFile, faults: Faults) -> Iterator[Any]:
+        for number, line in _lines(file, faults):
+            if line is None or not line.strip():
+                continue
+            try:
+                yield parse(line)
+            except MalformedError as error:
+                faults.add(file, number, str(error))
+
+    return read
+
+
+def _pairs(file: DataFile, faults: Faults) -> Iterator[tuple[str, str]]:
+    return _by_line(_pair_object if file.path.suffix == ".jsonl" else _pair_columns)(file, faults)
+
+
+def _questions(file: DataFile, faults: Faults) -> Iterator[str]:
+    return (target for _, target in _pairs(file, faults))
 
 
 def _pair_columns(line: str) -> tuple[str, str]:
@@ -261,3 +268,24 @@ def _story(line: str) -> tuple[str, str]:
     values = _object(line)
     title = values.get("title")
     return _text(values, "story"), _clean(title) if isinstance(title, str) else ""
+
+
+@dataclass(frozen=True)
+class Format:
+    """One format of training data."""
+
+    read: Callable[[DataFile, Faults], Iterator[Any]] | None  # the records of a file; None: made without any file
+    is_pairs: bool = False  # an example is a source and a target: for translation, and for nothing else
+    has_answer: bool = False  # a question of it has one right answer, by which a model can be measured
+
+
+GENERATED = "reversed-words"
+FORMATS = {
+    "pairs": Format(_pairs, is_pairs=True, has_answer=True),
+    "dialogues": Format(_by_line(_dialogue)),
+    "intents": Format(_by_line(_intent), has_answer=True),
+    "questions": Format(_questions),
+    "stories": Format(_by_line(_story)),
+    "text": Format(_paragraphs),
+    GENERATED: Format(None, is_pairs=True, has_answer=True),
+}

@@ -2,7 +2,6 @@
 
 from tiny_transformer.model.attention_maps import AttentionMaps, attention_maps
 from tiny_transformer.model.loading import load_model, load_weights, weights_of
-from tiny_transformer.model.parameters import count_parameters, optimizer_groups
 from tiny_transformer.model.transformer import DecoderOnly, EncoderDecoder, Memory, build_model
 
 __all__ = [
@@ -12,9 +11,7 @@ __all__ = [
     "Memory",
     "attention_maps",
     "build_model",
-    "count_parameters",
     "load_model",
     "load_weights",
-    "optimizer_groups",
     "weights_of",
 ]

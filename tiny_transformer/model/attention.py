@@ -1,6 +1,6 @@
 """Attention (paper, section 3.2): a soft dictionary look-up of queries among keys and values.
 
-Shapes: B batch, T queries, S keys, H heads, D model width, K head width (D = H × K).
+Shapes: B batch, T queries, S keys, H heads, D model width, K head width (D = H × K), C capacity of the cache.
 """
 
 import math
@@ -25,10 +25,10 @@ def fused_attention(
 def plain_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool
 ) -> tuple[Tensor, Tensor]:
-    """The same, step by step as in the paper, with the weights beside the result."""
+    """The same, step by step as in the paper: the result, and the weights behind it."""
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))  # B H T S
     if causal:
-        mask = hiding(causal_mask(query.size(-2), query.device), query.dtype)
+        mask = additive_mask(causal_mask(query.size(-2), query.device), query.dtype)
     if mask is not None:
         scores = scores + mask
     # A row of nothing but -inf is NaN after softmax: such a query attends to nothing.
@@ -41,17 +41,34 @@ def causal_mask(length: int, device: torch.device) -> Tensor:
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()  # T T
 
 
-def hiding(visible: Tensor, dtype: torch.dtype) -> Tensor:
-    """What a mask adds to the scores: 0 where a query may see a key, -inf where not. Made once, for all layers."""
+def additive_mask(visible: Tensor, dtype: torch.dtype) -> Tensor:
+    """What is added to the scores: 0 where a query may see a key, -inf where not. All layers share one."""
     return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill(~visible, -math.inf)
 
 
-class View(NamedTuple):
-    """Where the positions of one call stand, and what they may see."""
+class LayerCache(NamedTuple):
+    """Keys and values of one layer's earlier positions; new ones are written into it in place."""
 
-    rotation: Tensor  # rows of the rotary table, or an empty tensor
-    mask: Tensor | None  # added to the scores of query t and key s: B 1 T S, or B 1 1 S for all queries alike
-    positions: Tensor | None  # B T: places in the cache, where there is one
+    key: Tensor  # B H C K
+    value: Tensor  # B H C K
+
+
+class LayerMemory(NamedTuple):
+    """What one decoder layer reads of the encoded source."""
+
+    key: Tensor  # B H S K
+    value: Tensor  # B H S K
+    mask: Tensor  # additive, B 1 1 S: hides the source's padding
+
+
+class AttentionContext(NamedTuple):
+    """What the attention of one layer needs besides its input."""
+
+    positions: Tensor  # T, or B T: the input's positions, which are also its slots in the cache
+    rotation: Tensor  # the rotary table's rows for these positions; empty without rotary positions
+    mask: Tensor | None = None  # additive, of query t and key s: B 1 T S, or B 1 1 S for all queries alike
+    cache: LayerCache | None = None
+    memory: LayerMemory | None = None
 
 
 class SelfAttention(nn.Module):
@@ -65,7 +82,8 @@ class SelfAttention(nn.Module):
         self.qkv = nn.Linear(d_model, 3 * d_model, bias=bias)  # all heads' queries, keys, values: one product
         self.output = nn.Linear(d_model, d_model, bias=bias)
         self.n_heads = n_heads
-        self.dropout = dropout
+        self.dropout = dropout  # of the weights
+        self.output_dropout = nn.Dropout(dropout)
         self.rotary = rotary
         self.causal = causal
 
@@ -78,22 +96,16 @@ class SelfAttention(nn.Module):
             query, key = rotate(query, rotation), rotate(key, rotation)
         return query, key, split_heads(value, self.n_heads)  # each B H T K
 
-    def forward(
-        self, x: Tensor, view: View, past_key: Tensor | None, past_value: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The result, and the keys and values that later positions will want to see.
-
-        With a past (B H capacity K), new keys and values are written into it in place, at
-        `view.positions`, and `view.mask` hides the places of it that a query may not see.
-        """
-        query, key, value = self.project(x, view.rotation)
-        positions = view.positions
-        if past_key is not None and past_value is not None and positions is not None:
-            key = write_cache(past_key, key, positions)
-            value = write_cache(past_value, value, positions)
+    def forward(self, x: Tensor, context: AttentionContext) -> Tensor:
+        """B T D → B T D. With a cache, `context.mask` hides the slots that a query may not see."""
+        query, key, value = self.project(x, context.rotation)
+        cache = context.cache
+        if cache is not None:
+            key = write_cache(cache.key, key, context.positions)  # B H C K
+            value = write_cache(cache.value, value, context.positions)
         dropout = self.dropout if self.training else 0.0
-        context = fused_attention(query, key, value, view.mask, self.causal and view.mask is None, dropout)
-        return self.output(merge_heads(context)), key, value
+        mixed = fused_attention(query, key, value, context.mask, self.causal and context.mask is None, dropout)
+        return self.output_dropout(self.output(merge_heads(mixed)))
 
 
 class CrossAttention(nn.Module):
@@ -105,9 +117,10 @@ class CrossAttention(nn.Module):
         self.key_value = nn.Linear(d_model, 2 * d_model, bias=bias)
         self.output = nn.Linear(d_model, d_model, bias=bias)
         self.n_heads = n_heads
-        self.dropout = dropout
+        self.dropout = dropout  # of the weights
+        self.output_dropout = nn.Dropout(dropout)
 
-    def remember(self, encoded: Tensor) -> tuple[Tensor, Tensor]:
+    def project_memory(self, encoded: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of the source, computed once however long the target grows."""
         key, value = self.key_value(encoded).chunk(2, dim=-1)  # each B S D
         return split_heads(key, self.n_heads), split_heads(value, self.n_heads)  # each B H S K
@@ -116,11 +129,11 @@ class CrossAttention(nn.Module):
         """Queries by head."""
         return split_heads(self.query(x), self.n_heads)  # B H T K
 
-    def forward(self, x: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-        """`mask` (B 1 1 S) hides the source's padding."""
+    def forward(self, x: Tensor, memory: LayerMemory) -> Tensor:
+        """B T D → B T D."""
         dropout = self.dropout if self.training else 0.0
-        context = fused_attention(self.project(x), key, value, mask, False, dropout)
-        return self.output(merge_heads(context))
+        mixed = fused_attention(self.project(x), memory.key, memory.value, memory.mask, False, dropout)
+        return self.output_dropout(self.output(merge_heads(mixed)))
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
@@ -134,6 +147,6 @@ def merge_heads(x: Tensor) -> Tensor:
 
 
 def write_cache(cache: Tensor, new: Tensor, positions: Tensor) -> Tensor:
-    """Put row b's new entry t at place positions[b, t]; rows may stand at different lengths."""
+    """Write row b's new entry t into slot positions[b, t]; rows may have different lengths."""
     index = positions[:, None, :, None].expand(new.size(0), new.size(1), new.size(2), new.size(3))  # B H T K
     return cache.scatter_(2, index, new)

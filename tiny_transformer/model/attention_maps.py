@@ -9,7 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from tiny_transformer.model.attention import CrossAttention, SelfAttention, View, plain_attention
+from tiny_transformer.model.attention import (
+    AttentionContext,
+    CrossAttention,
+    LayerMemory,
+    SelfAttention,
+    plain_attention,
+)
 from tiny_transformer.model.transformer import DecoderOnly, EncoderDecoder
 
 
@@ -32,14 +38,14 @@ def attention_maps(
     found: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
 
     def watch(stack: str, module: SelfAttention | CrossAttention) -> RemovableHandle:
-        def keep_self(module: SelfAttention, args: tuple[Tensor, View, None, None], _: object) -> None:
-            x, view = args[0], args[1]
-            causal = module.causal and view.mask is None
-            found[stack].append(plain_attention(*module.project(x, view.rotation), view.mask, causal)[1])
+        def keep_self(module: SelfAttention, args: tuple[Tensor, AttentionContext], _: object) -> None:
+            x, context = args
+            causal = module.causal and context.mask is None
+            found[stack].append(plain_attention(*module.project(x, context.rotation), context.mask, causal)[1])
 
-        def keep_cross(module: CrossAttention, args: tuple[Tensor, Tensor, Tensor, Tensor], _: object) -> None:
-            x, key, value, mask = args
-            found["cross"].append(plain_attention(module.project(x), key, value, mask, False)[1])
+        def keep_cross(module: CrossAttention, args: tuple[Tensor, LayerMemory], _: object) -> None:
+            x, memory = args
+            found["cross"].append(plain_attention(module.project(x), *memory, False)[1])
 
         return module.register_forward_hook(keep_self if isinstance(module, SelfAttention) else keep_cross)
 

@@ -1,17 +1,18 @@
 """From ids to vectors (paper, section 3.4), with their positions, and back to scores.
 
-Shapes: B batch, T positions, D model width, V vocabulary, K head width.
+Shapes: B batch, T positions, L longest length, D model width, V vocabulary.
 """
 
 import math
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tiny_transformer.config import ModelConfig
-from tiny_transformer.model.positions import rotary_table, sinusoidal_table
+from tiny_transformer.model.positions import added_positions
+
+if TYPE_CHECKING:
+    from tiny_transformer.config import ModelConfig
 
 
 class Embedding(nn.Module):
@@ -20,16 +21,17 @@ class Embedding(nn.Module):
     added: Final[bool]
     tied: Final[bool]
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: "ModelConfig") -> None:
         super().__init__()
         self.tokens = nn.Embedding(config.vocab_size, config.d_model)
         self.scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
-        self.added = config.positions in ("learned", "sinusoidal")
-        if config.positions == "learned":
-            self.positions = nn.Parameter(torch.empty(config.max_length, config.d_model))
-        elif self.added:
+        positions = added_positions(config)  # L D
+        self.added = positions is not None
+        if isinstance(positions, nn.Parameter):
+            self.positions = positions
+        elif positions is not None:
             # Computed, not stored: the table follows from the config.
-            self.register_buffer("positions", sinusoidal_table(config.max_length, config.d_model), persistent=False)
+            self.register_buffer("positions", positions, persistent=False)
         self.dropout = nn.Dropout(config.dropout)
         self.tied = config.tie_embeddings
         if not self.tied:
@@ -47,23 +49,3 @@ class Embedding(nn.Module):
         if self.tied:
             return F.linear(x, self.tokens.weight)
         return self.output(x)
-
-
-class Rotation(nn.Module):
-    """The rows of the rotary table for given positions; an empty tensor where nothing rotates."""
-
-    rotary: Final[bool]
-    table: Tensor  # L K
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.rotary = config.positions == "rotary"
-        table = rotary_table(config.max_length, config.d_head) if self.rotary else torch.empty(0)
-        self.register_buffer("table", table, persistent=False)
-
-    def forward(self, positions: Tensor) -> Tensor:
-        """T K for positions T; B 1 T K for positions B T."""
-        if not self.rotary:
-            return self.table
-        rows = self.table[positions]  # T K or B T K
-        return rows if positions.dim() == 1 else rows[:, None]

@@ -1,14 +1,16 @@
 """Starting weights: every part's output has about the variance of its input."""
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
-from tiny_transformer.config import ModelConfig
+if TYPE_CHECKING:
+    from tiny_transformer.config import ModelConfig
 
 
-def initialize(model: nn.Module, config: ModelConfig, generator: torch.Generator | None = None) -> None:
+def initialize(model: nn.Module, config: "ModelConfig", generator: torch.Generator | None = None) -> None:
     """Fill every parameter in place.
 
     Projections that write into the residual stream (`*.output`) are scaled by 1/√n, n the number of

@@ -1,6 +1,6 @@
 """Averages of the weights over time: smoother than any one step's, and better on unseen text."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -21,31 +21,13 @@ class Average(Protocol):
         """The average now; without any history, the weights themselves."""
         ...
 
-    def state(self) -> dict[str, Tensor]:
-        """What a checkpoint must keep."""
+    def state(self) -> dict[str, Sequence[Tensor]]:
+        """What a checkpoint must keep: groups of one tensor per weight."""
         ...
 
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take back what `state` gave."""
+    def restore(self, read: Callable[[str], Sequence[Tensor]], step: int) -> None:
+        """Take back what `state` gave after so many steps; `read` gives the tensors of a group."""
         ...
-
-
-class NoAverage:
-    """The weights as they are."""
-
-    def update(self, parameters: Sequence[Tensor], step: int) -> None:
-        """Nothing to keep."""
-
-    def mean(self, parameters: Sequence[Tensor]) -> Sequence[Tensor]:
-        """The weights themselves."""
-        return parameters
-
-    def state(self) -> dict[str, Tensor]:
-        """Nothing."""
-        return {}
-
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Nothing to take back."""
 
 
 class ExponentialAverage:
@@ -66,14 +48,14 @@ class ExponentialAverage:
         """The average itself."""
         return self._mean
 
-    def state(self) -> dict[str, Tensor]:
-        """One tensor a weight."""
-        return {f"ema.{i}": tensor for i, tensor in enumerate(self._mean)}
+    def state(self) -> dict[str, Sequence[Tensor]]:
+        """The average itself."""
+        return {"ema": self._mean}
 
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+    @torch.no_grad()
+    def restore(self, read: Callable[[str], Sequence[Tensor]], step: int) -> None:
         """Copy in place."""
-        for i, tensor in enumerate(self._mean):
-            tensor.copy_(tensors[f"ema.{i}"])
+        torch._foreach_copy_(self._mean, list(read("ema")))
 
 
 class LastAverage:
@@ -96,25 +78,21 @@ class LastAverage:
             return parameters
         return [torch.stack(versions).mean(dim=0) for versions in zip(*self._snapshots, strict=True)]
 
-    def state(self) -> dict[str, Tensor]:
-        """Snapshot s of weight i as `last.s.i`."""
-        return {f"last.{s}.{i}": t for s, snapshot in enumerate(self._snapshots) for i, t in enumerate(snapshot)}
+    def state(self) -> dict[str, Sequence[Tensor]]:
+        """One group per snapshot."""
+        return {f"last.{i}": snapshot for i, snapshot in enumerate(self._snapshots)}
 
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Rebuild the list of snapshots."""
-        names = [name.split(".") for name in tensors if name.startswith("last.")]
-        n_snapshots = 1 + max((int(s) for _, s, _ in names), default=-1)
-        n_weights = 1 + max((int(i) for _, _, i in names), default=-1)
-        self._snapshots = [[tensors[f"last.{s}.{i}"].clone() for i in range(n_weights)] for s in range(n_snapshots)]
+    def restore(self, read: Callable[[str], Sequence[Tensor]], step: int) -> None:
+        """As many snapshots as so many steps leave."""
+        self._snapshots = [list(read(f"last.{i}")) for i in range(min(self._k, step // self._every))]
 
 
 def build_average(settings: TrainingSettings, parameters: Sequence[Tensor]) -> Average:
     """The kind of average a recipe asks for."""
-    if settings.average == "ema":
-        return ExponentialAverage(parameters, settings.ema_decay)
     if settings.average == "last":
         return LastAverage(settings.last_k, settings.last_every)
-    return NoAverage()
+    # Without any decay the average is the weights themselves.
+    return ExponentialAverage(parameters, settings.ema_decay if settings.average == "ema" else 0.0)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ No random state is kept: a step's randomness follows from seed, step and rank al
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from tiny_transformer.errors import TrainingError
 from tiny_transformer.weights import read_weights, write_weights
 
 LAST, BEST = "last", "best"
+MODEL = "model"  # the group of the weights themselves in a checkpoint
+_OPTIMIZER = "optimizer"
 _TENSORS, _STATE = "tensors.safetensors", "state.json"
 
 
@@ -73,26 +75,50 @@ def has_checkpoint(folder: Path) -> bool:
     return (folder / _STATE).is_file()
 
 
-def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """AdamW's moments and step counts, named by the place of their weight."""
-    found: dict[str, Tensor] = {}
-    for i, parameter in enumerate(_parameters(optimizer)):
-        for name, value in optimizer.state.get(parameter, {}).items():
-            found[f"optimizer.{i}.{name}"] = value
-    return found
+def named_tensors(group: str, parameters: Mapping[str, Tensor], tensors: Sequence[Tensor]) -> dict[str, Tensor]:
+    """Tensors that belong to the parameters, one each and in their order, by the names they have in a checkpoint."""
+    return {f"{group}/{name}": tensor for name, tensor in zip(parameters, tensors, strict=True)}
 
 
-def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Put moments and step counts back where they were."""
-    for i, parameter in enumerate(_parameters(optimizer)):
-        prefix = f"optimizer.{i}."
-        values = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-        if values:
-            optimizer.state[parameter] = {
-                # A fused optimiser keeps its step counts on the device too.
-                name: value.to(parameter.device) if name != "step" or _fused(optimizer) else value
-                for name, value in values.items()
-            }
+def read_group(tensors: Mapping[str, Tensor], group: str, parameters: Mapping[str, Tensor]) -> list[Tensor]:
+    """What `named_tensors` named, on the parameters' device; a missing, unknown or misshapen tensor is refused."""
+    prefix = f"{group}/"
+    wanted = {prefix + name: parameter for name, parameter in parameters.items()}
+    faults = sorted(wanted.keys() - tensors.keys())
+    faults += sorted(name for name in tensors if name.startswith(prefix) and name not in wanted)
+    faults = faults or [name for name, like in wanted.items() if tensors[name].shape != like.shape]
+    if faults:
+        raise TrainingError(
+            "The checkpoint does not fit the model: {name} is missing, unknown or of another shape; add --overwrite "
+            "without --resume to start anew.",
+            name=faults[0],
+        )
+    return [tensors[name].to(like.device) for name, like in wanted.items()]
+
+
+@torch.no_grad()
+def load_parameters(model: torch.nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Give a model the weights of a checkpoint."""
+    parameters = dict(model.named_parameters())
+    for parameter, tensor in zip(parameters.values(), read_group(tensors, MODEL, parameters), strict=True):
+        parameter.copy_(tensor)
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """AdamW's moments and step counts, by the parameters' names."""
+    states = {name: optimizer.state[parameter] for name, parameter in parameters.items()}
+    return {f"{_OPTIMIZER}.{key}/{name}": value for name, state in states.items() for key, value in state.items()}
+
+
+def restore_optimizer(
+    optimizer: torch.optim.Optimizer, parameters: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
+) -> None:
+    """Give AdamW the moments and step counts of a checkpoint."""
+    is_fused = bool(optimizer.defaults.get("fused"))  # a fused optimizer keeps its step counts on the device too
+    counts = {name: torch.zeros((), device=p.device if is_fused else "cpu") for name, p in parameters.items()}
+    for key, like in (("step", counts), ("exp_avg", parameters), ("exp_avg_sq", parameters)):
+        for parameter, value in zip(parameters.values(), read_group(tensors, f"{_OPTIMIZER}.{key}", like), strict=True):
+            optimizer.state[parameter][key] = value
 
 
 def check_same_recipe(state: RunState, recipe: dict[str, Any]) -> None:
@@ -106,15 +132,7 @@ def check_same_recipe(state: RunState, recipe: dict[str, Any]) -> None:
             changed = [] if section == "evaluation" or values == old else [section]
         if changed:
             raise TrainingError(
-                "The unfinished run was started with another {changed}; resume it as it was, or add "
+                "The unfinished run was started with another {section}; resume it as it was, or add "
                 "--overwrite without --resume to start anew.",
-                changed=changed[0],
+                section=changed[0],
             )
-
-
-def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
-def _fused(optimizer: torch.optim.Optimizer) -> bool:
-    return bool(optimizer.defaults.get("fused"))

@@ -18,6 +18,7 @@ from tiny_transformer.data.augment.small_talk import Intent
 from tiny_transformer.data.examples import plain_words, source_files, split_of
 from tiny_transformer.data.files import DataFile, locate
 from tiny_transformer.data.records import Faults, on_one_line, read_all, read_records
+from tiny_transformer.data.source import Source
 from tiny_transformer.errors import ConfigError, DataError, InputError
 from tiny_transformer.generation import Generated, GenerationOptions, Request, generate_ids
 from tiny_transformer.generation.prompt import Prompt
@@ -25,7 +26,6 @@ from tiny_transformer.generation.text import text_of
 from tiny_transformer.text_model import TextModel
 from tiny_transformer.tokenizer import Tokenizer
 from tiny_transformer.training.recipe import Recipe
-from tiny_transformer.training.settings import Source
 
 _NEAR = 0.7  # of all words in two phrasings are in both: too like one that is held out
 _ALSO = "train --also reads files like a recipe's first source"

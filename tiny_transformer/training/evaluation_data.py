@@ -1,4 +1,4 @@
-"""Questions with an answer to be judged by: of a recipe's splits, or of any file."""
+"""Questions with an answer to be measured by: of a recipe's splits, or of any file."""
 
 import json
 from collections.abc import Sequence
@@ -7,14 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
-from tiny_transformer.bundle import TRAINING, Bundle
+from tiny_transformer.bundle import TRAINING
 from tiny_transformer.data.examples import held_out, read_examples
 from tiny_transformer.data.files import DataFile
-from tiny_transformer.data.records import Dialogue, Example, Pair, read_all
+from tiny_transformer.data.records import FORMATS, Dialogue, Example, Pair, read_all
+from tiny_transformer.data.source import Source
 from tiny_transformer.errors import DataError
-from tiny_transformer.evaluation import Question, question_from_record
-from tiny_transformer.training.recipe import Recipe, told_recipe
-from tiny_transformer.training.settings import Source
+from tiny_transformer.evaluation import Question, read_evaluation
+from tiny_transformer.training.recipe import Recipe, recipe_from_record
+from tiny_transformer.training_record import TrainingRecord
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ def questions_of(source: Source, root: str, split: str) -> list[Question]:
 
 
 def question_sets(recipe: Recipe, root: str, split: str) -> list[QuestionSet]:
-    """One set of questions a source; sources without questions are left out."""
+    """One set of questions per source; sources without questions are left out."""
     found = [QuestionSet(source.name, tuple(questions_of(source, root, split))) for source in recipe.of_split(split)]
     return [group for group in found if group.questions]
 
@@ -42,16 +43,16 @@ def sampled(groups: Sequence[QuestionSet], count: int) -> list[QuestionSet]:
     return [QuestionSet(group.name, _spread(group.questions, each)) for group in groups]
 
 
-def card_questions(bundle: Bundle, root: str) -> tuple[Recipe, list[QuestionSet]]:
-    """The recipe a folder was trained by, and all that it was judged by in the end: the figures of its card."""
-    try:
-        recipe = told_recipe(json.loads((bundle.folder / TRAINING).read_text(encoding="utf-8"))["recipe"])
-    except (OSError, ValueError, KeyError, TypeError):
+def card_questions(folder: Path, root: str) -> tuple[Recipe, list[QuestionSet]]:
+    """The recipe a folder was trained by, and all that it was measured by in the end: the figures of its card."""
+    record = TrainingRecord.read(folder)
+    if not record.recipe_name:
         raise DataError(
             "{folder} has no {training} that names its test data; name a file of examples.",
-            folder=bundle.folder,
+            folder=folder,
             training=TRAINING,
-        ) from None
+        )
+    recipe = recipe_from_record(record.recipe)
     return recipe, question_sets(recipe, root, "test")
 
 
@@ -65,7 +66,7 @@ def read_questions(files: Sequence[Path]) -> list[Question]:
     (file,) = files
     kind = _kind(file)
     if kind == "evaluation":
-        return _evaluation_lines(file)
+        return read_evaluation(file)
     source = Source(name=str(file), path=str(file), format=kind, split="test")
     return [question for example in read_examples(source, "", "test") if (question := _question(source, example))]
 
@@ -74,7 +75,7 @@ def _question(source: Source, example: Example) -> Question | None:
     if isinstance(example, Pair):
         return Question(example.source, example.target)
     # A free dialogue or a story has no single right answer: it counts in the loss alone.
-    if isinstance(example, Dialogue) and source.format == "intents":
+    if isinstance(example, Dialogue) and FORMATS[source.format].has_answer:
         return Question(example.messages[:-1], example.messages[-1]["content"])
     return None
 
@@ -99,15 +100,3 @@ def _kind(file: Path) -> str:
     if not isinstance(first, dict):
         raise DataError("{file} does not hold JSON objects; check the file.", file=file)
     return "intents" if "questions" in first else "evaluation"
-
-
-def _evaluation_lines(file: Path) -> list[Question]:
-    lines = file.read_text(encoding="utf-8").splitlines()
-    found: list[Question] = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            record = json.loads(line)
-        except ValueError:
-            raise DataError("{file}:{number} is not JSON; correct it.", file=file, number=number) from None
-        found.append(question_from_record(record, f"{file}:{number}"))
-    return found

@@ -1,4 +1,4 @@
-"""The judge of a model in training: loss on dev, and the task's metric by greedy or beam generation."""
+"""The evaluator of a model in training: loss on dev, and the task's metric by greedy or beam generation."""
 
 import logging
 from collections.abc import Sequence
@@ -9,11 +9,12 @@ import torch
 
 from tiny_transformer.backends.cuda_graphs import eager_on
 from tiny_transformer.backends.eager import EagerBackend
-from tiny_transformer.config import ModelConfig
+from tiny_transformer.config import GenerationConfig, ModelConfig
 from tiny_transformer.data.batches import Rows, plan_epoch
 from tiny_transformer.data.cache import tokenised
 from tiny_transformer.evaluation import Evaluation, Question, perplexity, reply_metrics, translation_metrics
 from tiny_transformer.generation import GenerationOptions, Request, generate_ids
+from tiny_transformer.generation.prompt import Prompt, prompt_for
 from tiny_transformer.model.transformer import Transformer
 from tiny_transformer.tokenizer import Tokenizer
 from tiny_transformer.training.evaluation_data import question_sets, sampled
@@ -27,7 +28,7 @@ _LOSS_TOKENS = 16_384  # positions of a batch when only the loss is wanted
 
 
 @dataclass
-class Judge:
+class Evaluator:
     """Measures a model; the model comes back in the mode it was in."""
 
     recipe: Recipe
@@ -40,9 +41,10 @@ class Judge:
         sources = self.recipe.of_split("dev")
         parts = [tokenised(s, self.root, self.tokenizer, self.config.max_length, split="dev") for s in sources]
         self._dev = Rows.of(sources, parts, self.tokenizer) if any(len(part) for part in parts) else None
+        self._generation = generation_config(self.recipe, self.tokenizer, self.config)
         self.dev = question_sets(self.recipe, self.root, "dev")
         if self._dev is None:
-            logger.warning("no example is left for dev: nothing is judged, and the last weights are taken")
+            logger.warning("no example is left for dev: nothing is evaluated, and the last weights are taken")
 
     def quick(self, model: Transformer) -> dict[str, float]:
         """Loss on dev, and the metric on a sample of it, greedily."""
@@ -58,7 +60,7 @@ class Judge:
     @torch.compiler.set_stance("force_eager")
     @torch.no_grad()
     def loss(self, model: Transformer) -> dict[str, float]:
-        """Mean negative log-likelihood a token of dev, and its perplexity."""
+        """Mean negative log-likelihood per token of dev, and its perplexity."""
         if self._dev is None:
             return {}
         training = model.training
@@ -78,22 +80,50 @@ class Judge:
         """Generate an answer to each question and measure."""
         training = model.training
         backend = eager_on(model, self.config, self.device)
-        texts = self._generate(backend, [self._prompt(question) for question in questions], options)
+        texts = self._generate(backend, [self.prompt(question, options) for question in questions], options)
         model.train(training)
         answers = [question.answer for question in questions]
         if self.config.is_encoder_decoder:
             return translation_metrics(texts, answers, self.recipe.evaluation.tokenize)
         return reply_metrics(texts, answers)
 
-    def _prompt(self, question: Question) -> list[int]:
-        """Ids that the encoder reads, or that the decoder goes on from; cut to the context."""
-        if isinstance(question.prompt, str):
-            return [*self.tokenizer.encode(question.prompt)[: self.config.max_length - 1], self.tokenizer.eos_id]
-        return self.tokenizer.encode_chat(question.prompt)[-self.config.max_length + 1 :]
+    def prompt(self, question: Question, options: GenerationOptions) -> Prompt:
+        """What the model reads for a question: the same as when it is served."""
+        return prompt_for(
+            self.tokenizer,
+            self.config,
+            self._generation,
+            question.prompt,
+            max_new_tokens=options.max_new_tokens,
+        )
 
-    def _generate(self, backend: EagerBackend, prompts: list[list[int]], options: GenerationOptions) -> list[str]:
-        sources = prompts if self.config.is_encoder_decoder else None
-        prefixes = [[self.tokenizer.bos_id]] * len(prompts) if sources else prompts
-        request = Request(prefixes, sources, options, self.tokenizer.eos_id, self.tokenizer.pad_id)
-        found = generate_ids(backend, request)
-        return [self.tokenizer.decode(generated.ids) for generated in found]
+    def _generate(self, backend: EagerBackend, prompts: list[Prompt], options: GenerationOptions) -> list[str]:
+        sources = [prompt.source for prompt in prompts if prompt.source is not None]
+        request = Request(
+            [prompt.prefix for prompt in prompts],
+            sources or None,
+            options,
+            self.tokenizer.eos_id,
+            self.tokenizer.pad_id,
+        )
+        return [self.tokenizer.decode(generated.ids) for generated in generate_ids(backend, request)]
+
+
+def generation_config(
+    recipe: Recipe, tokenizer: Tokenizer, config: ModelConfig, length_penalty: float = 1.0
+) -> GenerationConfig:
+    """How text is made with the model that a recipe trains."""
+    languages = recipe.languages
+    return GenerationConfig(
+        task=recipe.task,
+        pad_id=tokenizer.pad_id,
+        bos_id=tokenizer.bos_id,
+        eos_id=tokenizer.eos_id,
+        roles=tokenizer.roles if recipe.task == "chat" else {},
+        source_languages=languages[:-1] if config.is_encoder_decoder else (),
+        target_language=languages[-1] if languages else "",
+        length_penalty=length_penalty,
+        repetition_penalty=recipe.evaluation.repetition_penalty,
+        max_source_tokens=config.max_length,
+        max_new_tokens=min(recipe.evaluation.max_new_tokens, config.max_length),
+    )

@@ -1,7 +1,6 @@
-"""The loss curve as a picture."""
+"""The end of a run: the best weights are rounded, evaluated, and written as a model folder with its record."""
 
 import io
-import json
 import logging
 import os
 import platform
@@ -16,19 +15,20 @@ import numpy as np
 import torch
 
 from tiny_transformer import __version__
-from tiny_transformer.bundle import EVALUATION, TRAINING, Bundle, save_bundle
-from tiny_transformer.config import GenerationConfig, ModelConfig
+from tiny_transformer.bundle import CURVE, EVALUATION, TRAINING, Bundle, save_bundle
+from tiny_transformer.config import ModelConfig
 from tiny_transformer.data.examples import source_files
 from tiny_transformer.data.files import content_hash
-from tiny_transformer.evaluation import Question
+from tiny_transformer.evaluation import evaluation_line
 from tiny_transformer.generation import GenerationOptions
-from tiny_transformer.model import count_parameters, load_weights, weights_of
+from tiny_transformer.model import load_weights, weights_of
 from tiny_transformer.model.transformer import Transformer
 from tiny_transformer.tokenizer import Tokenizer
-from tiny_transformer.training.checkpoint import BEST, RunState, has_checkpoint, load_checkpoint
+from tiny_transformer.training.checkpoint import BEST, RunState, has_checkpoint, load_checkpoint, load_parameters
 from tiny_transformer.training.evaluation_data import question_sets, sampled
-from tiny_transformer.training.evaluator import Judge
+from tiny_transformer.training.evaluator import Evaluator, generation_config
 from tiny_transformer.training.recipe import Recipe
+from tiny_transformer.training_record import TrainingRecord
 
 logger = logging.getLogger(__name__)
 
@@ -47,25 +47,25 @@ def loss_curve(curve: Sequence[dict[str, float]], history: Sequence[dict[str, fl
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     axes.plot([e["step"] for e in curve], [e["loss"] for e in curve], color=_INK, linewidth=1.0, label="training")
-    judged = [entry for entry in history if "loss" in entry]
-    if judged:
+    evaluated = [entry for entry in history if "loss" in entry]
+    if evaluated:
         axes.plot(
-            [e["step"] for e in judged],
-            [e["loss"] for e in judged],
+            [e["step"] for e in evaluated],
+            [e["loss"] for e in evaluated],
             color=_ACCENT,
             marker="o",
             markersize=3.5,
             linewidth=1.4,
             label="dev (averaged weights)",
         )
-    _dress(axes, title)
+    _style(axes, title)
     buffer = io.BytesIO()
     # No date and no version inside: equal curves give equal bytes.
     figure.savefig(buffer, format="png", metadata={"Software": None})
     return buffer.getvalue()
 
 
-def _dress(axes: Any, title: str) -> None:
+def _style(axes: Any, title: str) -> None:
     axes.set_title(title, loc="left", fontsize=11, color=_INK)
     axes.set_xlabel("steps", color=_INK)
     axes.set_ylabel("loss (nats per token)", color=_INK)
@@ -83,48 +83,48 @@ _CURVE_POINTS = 200
 _PACKAGES = ("torch", "numpy", "tokenizers", "safetensors", "sacrebleu")
 
 
-def training_report(
+def training_record(
     recipe: Recipe, root: str, state: RunState, parameters: int, n_devices: int, results: dict[str, Any]
-) -> dict[str, Any]:
+) -> TrainingRecord:
     """Everything but the weights; paths are as the recipe writes them, below the data folder."""
-    return {
-        "recipe": _told_recipe(recipe),
-        **({"started_from": state.started_from} if state.started_from else {}),
-        "data": data_hashes(recipe, root),
-        "parameters": parameters,
-        "seed": recipe.training.seed,
-        "hardware": hardware(n_devices),
-        "versions": versions(),
-        "steps": state.step,
-        "tokens": state.tokens,
-        "seconds": round(state.seconds, 1),
-        "tokens_per_second": round(state.timed_tokens / max(state.timed_seconds, 1e-9)),
-        "results": results,
-        "dev_history": state.history,
-        "curve": thinned(state.curve),
-    }
+    return TrainingRecord(
+        recipe=_without_local_paths(recipe),
+        started_from=state.started_from,
+        data=data_hashes(recipe, root),
+        parameters=parameters,
+        seed=recipe.training.seed,
+        hardware=hardware(n_devices),
+        versions=versions(),
+        steps=state.step,
+        tokens=state.tokens,
+        seconds=round(state.seconds, 1),
+        tokens_per_second=round(state.timed_tokens / max(state.timed_seconds, 1e-9)),
+        results=results,
+        dev_history=state.history,
+        curve=thinned(state.curve),
+    )
 
 
 def data_hashes(recipe: Recipe, root: str) -> dict[str, str]:
     """SHA-256 of every file of every source, by its name below the data folder."""
     prefix = root.rstrip("/") + "/" if root else ""
     return {
-        _told(file.name.removeprefix(prefix), source.path): content_hash(file)
+        _without_local_path(file.name.removeprefix(prefix), source.path): content_hash(file)
         for source in recipe.sources
         for unit in source_files(source, root)
         for file in unit
     }
 
 
-def _told(name: str, path: str) -> str:
-    """A file's name as others may read it: where it lay on this machine is nobody's business."""
+def _without_local_path(name: str, path: str) -> str:
+    """A file's name as others may read it: the folders of this machine say nothing to them."""
     return str(Path(name).relative_to(Path(path).parent)) if Path(name).is_absolute() else name
 
 
-def _told_recipe(recipe: Recipe) -> dict[str, Any]:
+def _without_local_paths(recipe: Recipe) -> dict[str, Any]:
     values = recipe.to_dict()
     for source in values["sources"]:
-        source["path"] = _told(source["path"], source["path"])
+        source["path"] = _without_local_path(source["path"], source["path"])
     return values
 
 
@@ -157,7 +157,6 @@ def versions() -> dict[str, str]:
 
 
 EVALUATION_LINES = 500
-CURVE = "training.png"
 
 
 @dataclass(frozen=True)
@@ -173,21 +172,19 @@ class Finished:
     n_devices: int
 
 
-def write_model(run: Finished, model: Transformer, judge: Judge, out: Path, *, overwrite: bool) -> Bundle:
-    """Take the best weights, round them, judge them, and write the folder."""
+def write_model(run: Finished, model: Transformer, evaluator: Evaluator, out: Path, *, overwrite: bool) -> Bundle:
+    """Take the best weights, round them, evaluate them, and write the folder."""
     if has_checkpoint(run.run_dir / BEST):
         _, tensors = load_checkpoint(run.run_dir / BEST)
-        with torch.no_grad():
-            for i, parameter in enumerate(model.parameters()):
-                parameter.copy_(tensors[f"model.{i}"])
+        load_parameters(model, tensors)
     weights = {name: array.astype(np.float16) for name, array in weights_of(model).items()}
     load_weights(model, weights)
     # What is reported must not depend on the device's shortcuts.
     torch.set_float32_matmul_precision("highest")
-    results, length_penalty = judged(run, model, judge)
-    report = training_report(run.recipe, run.root, run.state, count_parameters(model), run.n_devices, results)
+    results, length_penalty = evaluated(run, model, evaluator)
+    record = training_record(run.recipe, run.root, run.state, run.config.n_parameters, run.n_devices, results)
     extra: dict[str, str | bytes] = {
-        TRAINING: json.dumps(report, indent=1, ensure_ascii=False) + "\n",
+        TRAINING: record.to_json(),
         EVALUATION: evaluation_lines(run),
     }
     picture = loss_curve(run.state.curve, run.state.history, run.recipe.name)
@@ -196,7 +193,7 @@ def write_model(run: Finished, model: Transformer, judge: Judge, out: Path, *, o
     return save_bundle(
         out,
         run.config,
-        generation_config(run, length_penalty),
+        generation_config(run.recipe, run.tokenizer, run.config, length_penalty),
         run.tokenizer,
         weights,
         half=True,
@@ -205,14 +202,16 @@ def write_model(run: Finished, model: Transformer, judge: Judge, out: Path, *, o
     )
 
 
-def judged(run: Finished, model: Transformer, judge: Judge) -> tuple[dict[str, Any], float]:
+def evaluated(run: Finished, model: Transformer, evaluator: Evaluator) -> tuple[dict[str, Any], float]:
     """Dev and test figures by source, and the length penalty that was best on dev (test has no say)."""
     settings = run.recipe.evaluation
-    results: dict[str, Any] = {"dev": judge.loss(model), "test": {}, "num_beams": settings.num_beams}
+    results: dict[str, Any] = {"dev": evaluator.loss(model), "test": {}, "num_beams": settings.num_beams}
     best, chosen = -1.0, settings.length_penalties[0]
     penalties = settings.length_penalties if settings.num_beams > 1 else settings.length_penalties[:1]
     for penalty in penalties:
-        figures = {g.name: judge.answer(model, g.questions, _options(run, penalty)).to_dict() for g in judge.dev}
+        figures = {
+            g.name: evaluator.answer(model, g.questions, _options(run, penalty)).to_dict() for g in evaluator.dev
+        }
         metric = settings.metric if settings.metric != "loss" else next(iter(_metrics(figures)), "")
         score = float(np.mean([figure["metrics"][metric] for figure in figures.values()])) if figures else 0.0
         if score > best:
@@ -221,7 +220,7 @@ def judged(run: Finished, model: Transformer, judge: Judge) -> tuple[dict[str, A
     results["length_penalty"] = chosen
     if settings.test:
         for group in question_sets(run.recipe, run.root, "test"):
-            results["test"][group.name] = judge.answer(model, group.questions, _options(run, chosen)).to_dict()
+            results["test"][group.name] = evaluator.answer(model, group.questions, _options(run, chosen)).to_dict()
     for split in ("dev_by_source", "test"):
         for name, figure in results.get(split, {}).items():
             figures_text = ", ".join(f"{key} {value:.2f}" for key, value in figure["metrics"].items())
@@ -232,26 +231,7 @@ def judged(run: Finished, model: Transformer, judge: Judge) -> tuple[dict[str, A
 def evaluation_lines(run: Finished) -> str:
     """`evaluation.jsonl`: a fixed sample of the test questions, equally many of each source."""
     groups = sampled(question_sets(run.recipe, run.root, "test"), EVALUATION_LINES)
-    lines = [json.dumps(_record(question), ensure_ascii=False) for group in groups for question in group.questions]
-    return "".join(line + "\n" for line in lines)
-
-
-def generation_config(run: Finished, length_penalty: float) -> GenerationConfig:
-    """What the folder says about its use."""
-    languages = run.recipe.languages
-    return GenerationConfig(
-        task=run.recipe.task,
-        pad_id=run.tokenizer.pad_id,
-        bos_id=run.tokenizer.bos_id,
-        eos_id=run.tokenizer.eos_id,
-        roles=run.tokenizer.roles if run.recipe.task == "chat" else {},
-        source_languages=languages[:-1] if run.config.is_encoder_decoder else (),
-        target_language=languages[-1] if languages else "",
-        length_penalty=length_penalty,
-        repetition_penalty=run.recipe.evaluation.repetition_penalty,
-        max_source_tokens=run.config.max_length,
-        max_new_tokens=min(run.recipe.evaluation.max_new_tokens, run.config.max_length),
-    )
+    return "".join(evaluation_line(question) for group in groups for question in group.questions)
 
 
 def _options(run: Finished, length_penalty: float) -> GenerationOptions:
@@ -266,9 +246,3 @@ def _options(run: Finished, length_penalty: float) -> GenerationOptions:
 
 def _metrics(figures: dict[str, Any]) -> list[str]:
     return list(next(iter(figures.values()))["metrics"]) if figures else []
-
-
-def _record(question: Question) -> dict[str, Any]:
-    if isinstance(question.prompt, str):
-        return {"source": question.prompt, "target": question.answer}
-    return {"messages": list(question.prompt), "answer": question.answer}

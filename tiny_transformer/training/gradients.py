@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from tiny_transformer.backends.cuda_graphs import ONE_AT_A_TIME, record
+from tiny_transformer.backends.cuda_graphs import CUDA_LOCK, capture
 from tiny_transformer.training.feed import Batch
 from tiny_transformer.training.objective import Objective
 
@@ -125,8 +125,8 @@ class RecordedBatch:
         self._graph = None
         if device.type == "cuda":
             state = torch.cuda.get_rng_state(device)
-            with ONE_AT_A_TIME:
-                self._graph = record(self._work, device, workspace)
+            with CUDA_LOCK:
+                self._graph = capture(self._work, device, workspace)
             torch.cuda.set_rng_state(state, device)  # as if nothing had been run to record it
 
     def __call__(self, batch: Batch, scale: float) -> Tensor:
@@ -138,7 +138,7 @@ class RecordedBatch:
         if self._graph is None:
             self._work()
         else:
-            with ONE_AT_A_TIME:
+            with CUDA_LOCK:
                 self._graph.replay()
         return self._loss
 

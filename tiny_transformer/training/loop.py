@@ -13,28 +13,31 @@ from torch import Tensor
 
 from tiny_transformer.data.batches import BatchPlan, EpochPlan, TrainingData
 from tiny_transformer.errors import TrainingError
-from tiny_transformer.model import optimizer_groups
 from tiny_transformer.model.transformer import Transformer
 from tiny_transformer.training.averaging import averaged, build_average
 from tiny_transformer.training.checkpoint import (
     BEST,
     LAST,
+    MODEL,
     RunState,
+    load_parameters,
+    named_tensors,
     optimizer_tensors,
+    read_group,
     restore_optimizer,
     save_checkpoint,
 )
 from tiny_transformer.training.distributed import World
-from tiny_transformer.training.evaluator import Judge
+from tiny_transformer.training.evaluator import Evaluator
 from tiny_transformer.training.feed import Batch, HostRows, ResidentRows, batches, device_rows
 from tiny_transformer.training.gradients import build_gradients
 from tiny_transformer.training.objective import Objective, build_objective
 from tiny_transformer.training.progress import Reporter
 from tiny_transformer.training.recipe import Recipe
-from tiny_transformer.training.schedule import Budget, Clock, learning_rate
+from tiny_transformer.training.schedule import Budget, Clock, learning_rate, optimizer_groups
 from tiny_transformer.training.settings import Phase
 
-_SENTENCE = 128  # tokens; recipes with a longer context are about longer texts
+_SENTENCE_TOKENS = 128  # recipes with a longer context are about longer texts
 
 
 @dataclass(frozen=True)
@@ -56,21 +59,22 @@ class Trainer:
         recipe: Recipe,
         model: Transformer,
         data: TrainingData,
-        judge: Judge | None,
+        evaluator: Evaluator | None,
         world: World,
         run_dir: Path,
         reporter: Reporter,
         state: RunState,
     ) -> None:
         self.recipe, self.settings = recipe, recipe.training
-        self.model, self.data, self.judge, self.world = model, data, judge, world
+        self.model, self.data, self.evaluator, self.world = model, data, evaluator, world
         self.run_dir, self.reporter, self.state = run_dir, reporter, state
-        self.parameters: list[Tensor] = list(model.parameters())
+        self.named_parameters: dict[str, Tensor] = dict(model.named_parameters())
+        self.parameters = list(self.named_parameters.values())
         if world.device.type == "cuda":
             # cuDNN's attention plans anew for every shape: 4 ms of the CPU each time, and shapes keep changing.
             torch.backends.cuda.enable_cudnn_sdp(False)
             # Flash's tiles are large: with sentences, half the time goes into what is left of them.
-            torch.backends.cuda.enable_flash_sdp(recipe.model.max_length > _SENTENCE)
+            torch.backends.cuda.enable_flash_sdp(recipe.model.max_length > _SENTENCE_TOKENS)
         self._objective = build_objective(recipe, model, world)
         self._gradients = build_gradients(self._objective, self.parameters, world.device)
         self._parts_per_step = self.settings.accumulation * world.size
@@ -98,11 +102,11 @@ class Trainer:
             try:
                 self._phase(phase)
             except torch.OutOfMemoryError:
-                raise TrainingError(self._out_of_memory()) from None
+                raise self._out_of_memory() from None
             except RuntimeError as error:
-                if "can't allocate memory" not in str(error):
+                if "can't allocate memory" not in str(error):  # torch has no class of its own for this on a CPU
                     raise
-                raise TrainingError(self._out_of_memory()) from None
+                raise self._out_of_memory() from None
             finally:
                 self.reporter.stop()
             # The next phase goes on from the average: it is the better model.
@@ -116,7 +120,7 @@ class Trainer:
         self.state.since_best = 0
 
     def start_phase(self, tensors: dict[str, Tensor] | None) -> None:
-        """A fresh optimiser and average, or those of the checkpoint."""
+        """A fresh optimizer and average, or those of the checkpoint."""
         self.optimizer = torch.optim.AdamW(
             optimizer_groups(self.model, self.settings.weight_decay),
             lr=self.settings.learning_rate,
@@ -125,12 +129,9 @@ class Trainer:
         )
         self.average = build_average(self.settings, self.parameters)
         if tensors is not None:
-            with torch.no_grad():
-                for i, parameter in enumerate(self.parameters):
-                    parameter.copy_(tensors[f"model.{i}"])
-                restore_optimizer(self.optimizer, tensors)
-                device = self.world.device
-                self.average.restore({name: tensor.to(device) for name, tensor in tensors.items()})
+            load_parameters(self.model, tensors)
+            restore_optimizer(self.optimizer, self.named_parameters, tensors)
+            self.average.restore(lambda group: read_group(tensors, group, self.named_parameters), self.state.phase_step)
 
     def _phase(self, phase: Phase) -> None:
         state, settings = self.state, self.settings
@@ -266,13 +267,13 @@ class Trainer:
         self._window_began = time.monotonic()
 
     def _evaluate(self, progress: float) -> bool:
-        """Judge the averaged weights; True if the run should stop early."""
+        """Evaluate the averaged weights; True if the run should stop early."""
         state, stop = self.state, False
         state.evaluations += 1
-        if self.judge is not None and self.world.is_first:
+        if self.evaluator is not None and self.world.is_first:
             began = time.monotonic()
             with averaged(self.average, self.parameters):
-                metrics = self.judge.quick(self.model)
+                metrics = self.evaluator.quick(self.model)
                 if metrics and self._is_best(metrics):
                     state.best, state.since_best = {"step": state.step, **metrics}, 0
                     save_checkpoint(self.run_dir / BEST, state, self._model_tensors())
@@ -303,17 +304,22 @@ class Trainer:
     def save(self) -> None:
         """The whole state, on disk in one step."""
         if self.world.is_first:
-            tensors = {**self._model_tensors(), **optimizer_tensors(self.optimizer), **self.average.state()}
+            tensors = self._model_tensors() | optimizer_tensors(self.optimizer, self.named_parameters)
+            for group, averages in self.average.state().items():
+                tensors |= named_tensors(group, self.named_parameters, averages)
             save_checkpoint(self.run_dir / LAST, self.state, tensors)
         self._window_began = time.monotonic()
 
     def _model_tensors(self) -> dict[str, Tensor]:
-        return {f"model.{i}": parameter for i, parameter in enumerate(self.parameters)}
+        return named_tensors(MODEL, self.named_parameters, self.parameters)
 
-    def _out_of_memory(self) -> str:
-        return (
-            f"Out of memory at step {self.state.step:,}; lower --batch-tokens (now {self.settings.batch_tokens:,}) or "
-            f"raise --accumulation (now {self.settings.accumulation}), then add --resume."
+    def _out_of_memory(self) -> TrainingError:
+        return TrainingError(
+            "Out of memory at step {step:,}; lower --batch-tokens (now {batch_tokens:,}) or raise --accumulation "
+            "(now {accumulation}), then add --resume.",
+            step=self.state.step,
+            batch_tokens=self.settings.batch_tokens,
+            accumulation=self.settings.accumulation,
         )
 
 

@@ -12,6 +12,7 @@ from torch.fx.experimental import _config as shape_config
 from torch.nn import functional as F
 
 from tiny_transformer.model import EncoderDecoder
+from tiny_transformer.model.attention import AttentionContext, additive_mask, causal_mask
 from tiny_transformer.model.layers import DecoderLayer, EncoderLayer
 from tiny_transformer.model.transformer import Transformer
 from tiny_transformer.training.distributed import World
@@ -68,7 +69,7 @@ class Objective(nn.Module):
                 hidden = self.model.hidden(target)  # B T D
             elif source_texts is not None and target_texts is not None:
                 assert source is not None
-                hidden = self.model.hidden_apart(source, source_texts, target, target_texts)  # B T D
+                hidden = hidden_of_packed(self.model, source, source_texts, target, target_texts)  # B T D
             else:
                 assert source is not None
                 assert source_mask is not None
@@ -127,6 +128,40 @@ def compile_parts(model: Transformer, objective: Objective) -> None:
         if isinstance(part, EncoderLayer | DecoderLayer):
             part.compile(dynamic=True)
     objective.compile_loss()
+
+
+def hidden_of_packed(
+    model: EncoderDecoder, source: Tensor, source_texts: Tensor, target: Tensor, target_texts: Tensor
+) -> Tensor:
+    """The decoder's last output B T D for rows that hold several texts, none of which sees another.
+
+    `source_texts` (B S) and `target_texts` (B T) number the texts of a row from 1; 0 is padding.
+    """
+    positions, target_positions = positions_in_texts(source_texts), positions_in_texts(target_texts)
+    x = model.embedding(source, positions)  # B S D
+    mask = additive_mask(same_text(source_texts, source_texts), x.dtype)  # B 1 S S
+    encoded = model.encoder(x, AttentionContext(positions, model.rotation(positions), mask))  # B S D
+    mask = additive_mask(same_text(target_texts, source_texts), x.dtype)  # B 1 T S
+    memory = model.decoder.project_memory(encoded, mask)
+    past = same_text(target_texts, target_texts) & causal_mask(target.size(1), target.device)  # B 1 T T
+    mask = additive_mask(past, x.dtype)
+    context = AttentionContext(target_positions, model.rotation(target_positions), mask)
+    hidden: Tensor = model.decoder(model.embedding(target, target_positions), context, None, memory)
+    return hidden
+
+
+def positions_in_texts(texts: Tensor) -> Tensor:
+    """Each token's position in its own text, from 0; the tokens of a text are neighbors. B T → B T."""
+    column = torch.arange(texts.size(1), device=texts.device).expand_as(texts)
+    begins = torch.ones_like(texts, dtype=torch.bool)
+    begins[:, 1:] = texts[:, 1:] != texts[:, :-1]
+    return column - torch.where(begins, column, 0).cummax(dim=1).values
+
+
+def same_text(queries: Tensor, keys: Tensor) -> Tensor:
+    """Which keys belong to a query's own text. Padding, whose text is 0, sees all: to see nothing would be NaN."""
+    query = queries[:, None, :, None]
+    return (query == keys[:, None, None, :]) | (query == 0)  # B 1 T S
 
 
 def _divergence(logits: Tensor, real: Tensor) -> Tensor:

@@ -11,23 +11,14 @@ from typing import Any, TypeVar
 from tiny_transformer.checks import check_choice
 from tiny_transformer.config import TASKS, JsonConfig, ModelConfig, defaults_of
 from tiny_transformer.data.files import HUB
+from tiny_transformer.data.records import FORMATS, GENERATED
+from tiny_transformer.data.source import Source, migrated
 from tiny_transformer.errors import ConfigError
-from tiny_transformer.training.settings import (
-    ANSWERED,
-    FORMATS,
-    GENERATED,
-    PAIRS,
-    EvaluationSettings,
-    Phase,
-    Source,
-    TokenizerSettings,
-    TrainingSettings,
-)
+from tiny_transformer.training.settings import EvaluationSettings, Phase, TokenizerSettings, TrainingSettings
 
 _SECTIONS = ("model", "tokenizer", "training", "evaluation")
 _T = TypeVar("_T", bound=JsonConfig)
 _KEYS = ("task", "languages", "licence", *_SECTIONS, "sources", "phases")
-_FORMERLY = {"before": "amid"}  # settings of a source that had another name
 
 
 @dataclass(frozen=True)
@@ -59,9 +50,9 @@ class Recipe:
         return dict(json.loads(json.dumps(values)))  # plain JSON, equal to itself when it is read back
 
     def of_split(self, split: str) -> tuple[Source, ...]:
-        """The sources that have examples of a split: files of their own, or a held-out share to be judged by."""
+        """The sources that have examples of a split: files of their own, or a held-out share to be evaluated by."""
         return tuple(
-            s for s in self.sources if s.split == split or (s.split == "train" and s.judged and split in s.held_out)
+            s for s in self.sources if s.split == split or (s.split == "train" and s.evaluated and split in s.held_out)
         )
 
     def with_data(self, source: Source) -> "Recipe":
@@ -71,16 +62,18 @@ class Recipe:
         has no one right answer, as in a dialogue, the best weights are those with the lowest loss.
         """
         added = (
-            replace(source, name=s.name, path=s.path, repeat=s.repeat, judged=False)
+            replace(source, name=s.name, path=s.path, repeat=s.repeat, evaluated=False)
             for s in self.sources
-            if not s.judged
+            if not s.evaluated
         )
         return replace(
             self,
             licence="",
             sources=(source, *added),
             phases=(replace(self.phases[0], share=1.0, repeat={}),),
-            evaluation=self.evaluation if source.format in ANSWERED else replace(self.evaluation, metric="loss"),
+            evaluation=self.evaluation
+            if FORMATS[source.format].has_answer
+            else replace(self.evaluation, metric="loss"),
         )
 
 
@@ -93,7 +86,7 @@ def recipe_names() -> list[str]:
 def load_recipe(name: str, overrides: Sequence[str] = (), also: Sequence[str] = ()) -> Recipe:
     """A recipe by name or path, with `key=value` overrides; the keys are dotted, the values TOML.
 
-    Files in `also` become sources like the first one, named after the files; nothing is judged by them.
+    Files in `also` become sources like the first one, named after the files; nothing is evaluated by them.
     """
     if name in recipe_names():
         text = resources.files("tiny_transformer.training.recipes").joinpath(f"{name}.toml").read_text("utf-8")
@@ -117,8 +110,8 @@ def load_recipe(name: str, overrides: Sequence[str] = (), also: Sequence[str] = 
     return parse_recipe(values, name=Path(name).stem)
 
 
-def told_recipe(values: Mapping[str, Any]) -> Recipe:
-    """The recipe that a `training.json` tells of."""
+def recipe_from_record(values: Mapping[str, Any]) -> Recipe:
+    """The recipe that is recorded in a `training.json`."""
     values = dict(values)
     return parse_recipe(values, name=str(values.pop("name")))
 
@@ -165,8 +158,8 @@ def _check(recipe: Recipe, where: str) -> None:
             "{where} has two sources named {twice}; give each a name of its own.", where=where, twice=twice[0]
         )
     for source in recipe.sources:
-        if (source.format in PAIRS) != (recipe.task == "translate"):
-            fitting = [name for name in FORMATS if (name in PAIRS) == (recipe.task == "translate")]
+        if source.is_pairs != (recipe.task == "translate"):
+            fitting = [name for name, kind in FORMATS.items() if kind.is_pairs == (recipe.task == "translate")]
             raise ConfigError(
                 "{where}: source {source} has the format {format}, but the task {task} learns from "
                 "{fitting}; correct it.",
@@ -191,15 +184,8 @@ def _check(recipe: Recipe, where: str) -> None:
 
 
 def _source(values: Any, where: str) -> Source:
-    """A source; a setting may have the name that it had when a model was trained."""
-    if isinstance(values, Mapping):
-        twice = [f"{old} and {new}" for old, new in _FORMERLY.items() if old in values and new in values]
-        if twice:
-            raise ConfigError(
-                "{where} has {twice}, which are the same setting; remove one.", where=where, twice=twice[0]
-            )
-        values = {_FORMERLY.get(name, name): value for name, value in values.items()}
-    return _build(Source, values, where)
+    """A source; its settings may have the form that they had when an older model was trained."""
+    return _build(Source, migrated(values, where) if isinstance(values, Mapping) else values, where)
 
 
 def _build(cls: type[_T], values: Any, where: str) -> _T:
@@ -238,13 +224,13 @@ def _add_source(values: dict[str, Any], path: str) -> None:
         raise ConfigError(
             "{path} cannot be added: the recipe has no source to take it like; name it with --data.", path=path
         )
-    place = path if path.startswith(HUB) else str(Path(path).resolve())  # not below the recipe's data folder
+    absolute = path if path.startswith(HUB) else str(Path(path).resolve())  # not below the recipe's data folder
     # Dots would be taken for steps of a key: sources.NAME.repeat must reach it.
     name = Path(path).name.removesuffix(Path(path).suffix).replace(".", "-")
     if any(source.get("name") == name for source in sources):
         name += "-also"
-    first = {key: value for key, value in sources[0].items() if value != GENERATED}
-    sources.append({**first, "name": name, "path": place, "repeat": 1.0, "judged": False})
+    first = {key: value for key, value in sources[0].items() if value != GENERATED and key != "judged"}
+    sources.append({**first, "name": name, "path": absolute, "repeat": 1.0, "evaluated": False})
 
 
 def _override(values: dict[str, Any], override: str) -> None:
@@ -259,24 +245,24 @@ def _override(values: dict[str, Any], override: str) -> None:
     except tomllib.TOMLDecodeError:
         value = text  # a bare word is a string
     *path, last = key.split(".")
-    place: Any = values
+    table: Any = values
     for part in path:
-        place = _descend(place, part, override)
-    if isinstance(place, list):
+        table = _descend(table, part, override)
+    if isinstance(table, list):
         raise ConfigError("--set {override} names a list; add a name or a number to the key.", override=override)
-    place[last] = value
+    table[last] = value
 
 
-def _descend(place: Any, part: str, override: str) -> Any:
-    if isinstance(place, list):
-        for i, item in enumerate(place):
+def _descend(table: Any, part: str, override: str) -> Any:
+    if isinstance(table, list):
+        for i, item in enumerate(table):
             if part in (str(i), item.get("name"), item.get("path")):
                 return item
         raise ConfigError(
             "--set {override}: there is no {part!r} in this recipe; correct the key.", override=override, part=part
         )
-    if not isinstance(place, dict) or not isinstance(place.setdefault(part, {}), dict | list):
+    if not isinstance(table, dict) or not isinstance(table.setdefault(part, {}), dict | list):
         raise ConfigError(
             "--set {override}: {part!r} is a value, not a table; correct the key.", override=override, part=part
         )
-    return place[part]
+    return table[part]

@@ -3,7 +3,6 @@
 import logging
 import shutil
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -11,12 +10,14 @@ import torch
 from tiny_transformer import atomic
 from tiny_transformer.bundle import TOKENIZER, Bundle, check_target
 from tiny_transformer.config import ModelConfig
+from tiny_transformer.data.augment import Compose
 from tiny_transformer.data.batches import TrainingData
 from tiny_transformer.data.examples import read_examples
 from tiny_transformer.data.files import HUB, exists, join
 from tiny_transformer.data.records import texts_of
+from tiny_transformer.data.source import Source
 from tiny_transformer.errors import ConfigError, TrainingError
-from tiny_transformer.model import build_model, count_parameters
+from tiny_transformer.model import build_model
 from tiny_transformer.model.transformer import Transformer
 from tiny_transformer.tokenizer import Tokenizer
 from tiny_transformer.training.checkpoint import (
@@ -28,13 +29,12 @@ from tiny_transformer.training.checkpoint import (
     load_state,
 )
 from tiny_transformer.training.distributed import World, joined_world
-from tiny_transformer.training.evaluator import Judge
-from tiny_transformer.training.fine_tuning import Origin, check_same_origin
+from tiny_transformer.training.evaluator import Evaluator
+from tiny_transformer.training.fine_tuning import BaseModel, check_same_base
 from tiny_transformer.training.finish import Finished, write_model
 from tiny_transformer.training.loop import Trainer
 from tiny_transformer.training.progress import Reporter
 from tiny_transformer.training.recipe import Recipe
-from tiny_transformer.training.settings import Source
 
 logger = logging.getLogger(__name__)
 
@@ -49,11 +49,11 @@ def train(
     overwrite: bool = False,
     device: str | None = None,
     track: bool = False,
-    origin: Origin | None = None,
+    base: BaseModel | None = None,
 ) -> Bundle | None:
     """Train and write the model folder `out`; the folder on the first rank, None on the others.
 
-    With an `origin` the recipe is one that it fits, and the run starts from its weights.
+    With a `base` model the recipe is one that fits it, and the run starts from its weights.
     """
     check_target(out, overwrite=overwrite)
     recipe, root = with_user_data(recipe, data)
@@ -61,27 +61,27 @@ def train(
     with joined_world(device) as world:
         _prepare_run(run_dir, world, resume=resume, overwrite=overwrite)
         if has_checkpoint(run_dir / LAST):
-            check_same_origin(load_state(run_dir / LAST), origin)
-        tokenizer = _tokenizer(recipe, root, run_dir, world, origin)
+            check_same_base(load_state(run_dir / LAST), base)
+        tokenizer = _tokenizer(recipe, root, run_dir, world, base)
         config = recipe.model.with_changes(vocab_size=tokenizer.vocab_size)
         training_data = TrainingData(_train_sources(recipe), root, tokenizer, config.max_length)
-        judge = None
+        evaluator = None
         if world.is_first:
             training_data.prepare()
-            judge = Judge(recipe, root, tokenizer, config, world.device)
+            evaluator = Evaluator(recipe, root, tokenizer, config, world.device)
         world.wait()
-        state, model = _run(recipe, config, training_data, judge, world, run_dir, origin, track=track)
-        if judge is None:
+        state, model = _run(recipe, config, training_data, evaluator, world, run_dir, base, track=track)
+        if evaluator is None:
             return None
         finished = Finished(recipe, root, tokenizer, config, run_dir, state, world.size)
-        return write_model(finished, model, judge, out, overwrite=overwrite)
+        return write_model(finished, model, evaluator, out, overwrite=overwrite)
 
 
-def prepare(recipe: Recipe, data: str, origin: Origin | None = None) -> None:
-    """Tokenise the data of a run into the cache; runs that follow find it there."""
+def prepare(recipe: Recipe, data: str, base: BaseModel | None = None) -> None:
+    """Tokenize the data of a run into the cache; runs that follow find it there."""
     recipe, root = with_user_data(recipe, data)
     with tempfile.TemporaryDirectory() as folder:
-        tokenizer = _tokenizer(recipe, root, Path(folder), World(0, 1, torch.device("cpu")), origin)
+        tokenizer = _tokenizer(recipe, root, Path(folder), World(0, 1, torch.device("cpu")), base)
     TrainingData(_train_sources(recipe), root, tokenizer, recipe.model.max_length).prepare()
 
 
@@ -89,19 +89,19 @@ def _run(
     recipe: Recipe,
     config: ModelConfig,
     data: TrainingData,
-    judge: Judge | None,
+    evaluator: Evaluator | None,
     world: World,
     run_dir: Path,
-    origin: Origin | None,
+    base: BaseModel | None,
     *,
     track: bool,
 ) -> tuple[RunState, Transformer]:
     torch.set_float32_matmul_precision("high")  # TF32 where float32 is left; only training may round so
     model = build_model(config, torch.Generator().manual_seed(recipe.training.seed)).to(world.device)
     state, tensors = RunState(recipe=recipe.to_dict()), None
-    if origin is not None:
-        origin.give_weights(model)
-        state.started_from = origin.told
+    if base is not None:
+        base.load_into(model)
+        state.started_from = base.provenance
     if has_checkpoint(run_dir / LAST):
         state, tensors = load_checkpoint(run_dir / LAST)
         check_same_recipe(state, recipe.to_dict())
@@ -110,14 +110,14 @@ def _run(
         logger.info(
             "%s: %s parameters, %s%s",
             recipe.name,
-            f"{count_parameters(model):,}",
+            f"{config.n_parameters:,}",
             f"{world.size} × {world.device.type}",
             f", going on from step {state.step:,}" if tensors else "",
         )
     reporter = Reporter(
         run_dir / "metrics.jsonl", talks=world.is_first, name=recipe.name, track=track, after_step=state.step
     )
-    Trainer(recipe, model, data, judge, world, run_dir, reporter, state).run(tensors)
+    Trainer(recipe, model, data, evaluator, world, run_dir, reporter, state).run(tensors)
     reporter.finish()
     return state, model
 
@@ -172,10 +172,10 @@ def _train_sources(recipe: Recipe) -> tuple[Source, ...]:
     return tuple(source for source in recipe.sources if source.split == "train")
 
 
-def _tokenizer(recipe: Recipe, root: str, run_dir: Path, world: World, origin: Origin | None) -> Tokenizer:
-    """The origin's tokenizer, or the recipe's, or one learnt from the training texts by the first rank."""
-    if origin is not None:
-        return origin.bundle.tokenizer
+def _tokenizer(recipe: Recipe, root: str, run_dir: Path, world: World, base: BaseModel | None) -> Tokenizer:
+    """The base model's tokenizer, or the recipe's, or one learnt from the training texts by the first rank."""
+    if base is not None:
+        return base.bundle.tokenizer
     if recipe.tokenizer.path:
         return Tokenizer.load(Path(join(root, recipe.tokenizer.path)))
     kept = run_dir / TOKENIZER
@@ -184,7 +184,7 @@ def _tokenizer(recipe: Recipe, root: str, run_dir: Path, world: World, origin: O
         texts = (
             text
             for source in _train_sources(recipe)
-            for example in read_examples(replace(source, compose=1), root, "train")
+            for example in read_examples(source.without(Compose), root, "train")
             for text in texts_of(example)
         )
         atomic.write_file(kept, Tokenizer.train(texts, recipe.tokenizer.vocab_size).to_json())

@@ -1,9 +1,12 @@
-"""How far a run has come, and the learning rate that follows from it."""
+"""The optimizer: which weights decay, how far a run has come, and the learning rate that follows from it."""
 
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
 
 from tiny_transformer.training.settings import TrainingSettings
 
@@ -71,3 +74,12 @@ def learning_rate(settings: TrainingSettings, peak: float, warmup: int, step: in
         return peak * math.sqrt(max(1, warmup) / (step + 1))
     floor = settings.final_share
     return peak * (floor + (1.0 - floor) * 0.5 * (1.0 + math.cos(math.pi * progress)))
+
+
+def optimizer_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Matrices decay; vectors (biases, norms) don't: pulling them to zero regularizes nothing."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return [
+        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+    ]

@@ -14,12 +14,13 @@ from typing import IO, Any
 from tiny_transformer import atomic
 from tiny_transformer.bundle import TRAINING, Bundle, check_target
 from tiny_transformer.errors import TrainingError
+from tiny_transformer.training_record import TrainingRecord
 
 logger = logging.getLogger(__name__)
 
 RESULTS = "results.json"
 _LOG = "log.txt"
-_LOOK_SECONDS = 0.5  # between two looks at the runs that go on side by side
+_POLL_SECONDS = 0.5  # between two looks at the runs that go on side by side
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class SeedRuns:
 
     seeds: tuple[int, ...]
     out: Path  # holds seed-1, seed-2 …, their runs, and the results
-    arguments: tuple[str, ...]  # of `train`: recipe, data and values, without seed and place
+    arguments: tuple[str, ...]  # of `train`: recipe, data and values, without seed and folders
     at_once: int = 1
     resume: bool = False
     overwrite: bool = False
@@ -54,8 +55,8 @@ class SeedRuns:
     def command(self, seed: int) -> list[str]:
         """The command line that trains one seed."""
         flags = [name for name, given in (("--resume", self.resume), ("--overwrite", self.overwrite)) if given]
-        place = ["--seed", str(seed), "--out", str(self.folder(seed)), "--run-dir", str(self.run_dir(seed))]
-        return [sys.executable, "-m", "tiny_transformer", "train", *self.arguments, *place, *flags]
+        own = ["--seed", str(seed), "--out", str(self.folder(seed)), "--run-dir", str(self.run_dir(seed))]
+        return [sys.executable, "-m", "tiny_transformer", "train", *self.arguments, *own, *flags]
 
 
 def train_seeds(runs: SeedRuns) -> dict[str, Any]:
@@ -72,7 +73,7 @@ def train_seeds(runs: SeedRuns) -> dict[str, Any]:
                 running[seed] = _started(runs, seed)
             for seed in [seed for seed, (process, _) in running.items() if process.poll() is not None]:
                 _settle(runs, seed, *running.pop(seed))
-            time.sleep(_LOOK_SECONDS if running else 0.0)
+            time.sleep(_POLL_SECONDS if running else 0.0)
     finally:
         for process, log in running.values():
             process.terminate()
@@ -85,19 +86,19 @@ def train_seeds(runs: SeedRuns) -> dict[str, Any]:
 
 def seed_results(runs: SeedRuns) -> dict[str, Any]:
     """What the seeds' folders say: every figure by source and metric, and its median over the seeds."""
-    figures = {seed: _metrics(runs.folder(seed)) for seed in runs.seeds}
-    first = figures[runs.seeds[0]]
+    records = {seed: TrainingRecord.read(runs.folder(seed)) for seed in runs.seeds}
+    figures = {seed: _metrics(record) for seed, record in records.items()}
+    first = records[runs.seeds[0]]
     medians = {
         source: {name: statistics.median(figures[seed][source][name] for seed in runs.seeds) for name in metrics}
-        for source, metrics in first.items()
+        for source, metrics in figures[runs.seeds[0]].items()
     }
-    story = _story(runs.folder(runs.seeds[0]))
     return {
-        "recipe": story["recipe"]["name"],
+        "recipe": first.recipe_name,
         "parameters": Bundle.open(runs.folder(runs.seeds[0])).config.n_parameters,
-        "num_beams": story["results"]["num_beams"],
-        "hardware": story["hardware"],
-        "versions": story["versions"],
+        "num_beams": first.results["num_beams"],
+        "hardware": first.hardware,
+        "versions": first.versions,
         "seeds": {str(seed): figures[seed] for seed in runs.seeds},
         "median": medians,
     }
@@ -139,15 +140,12 @@ def _close(log: IO[bytes] | None) -> None:
         log.close()
 
 
-def _story(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / TRAINING).read_text(encoding="utf-8"))
+def _metrics(record: TrainingRecord) -> dict[str, dict[str, float]]:
+    """By source and metric: of the test data, or of dev where the recipe leaves test alone."""
+    found: dict[str, dict[str, float]] = {}
+    for figure in record.figures:
+        found.setdefault(figure.data, {})[figure.metric] = figure.value
     return found
-
-
-def _metrics(folder: Path) -> dict[str, dict[str, float]]:
-    """Of the test data; of dev where the recipe leaves test alone."""
-    results = _story(folder)["results"]
-    return {name: figure["metrics"] for name, figure in (results["test"] or results["dev_by_source"]).items()}
 
 
 def _twice(seeds: Sequence[int]) -> int:

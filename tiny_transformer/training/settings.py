@@ -1,88 +1,11 @@
 """The values of a recipe, each with its meaning and its default."""
 
-import math
-import re
 from dataclasses import dataclass, field
 
-from tiny_transformer.checks import check_choice
+from tiny_transformer.checks import check_choice, check_number
 from tiny_transformer.config import JsonConfig, require
 
-GENERATED = "reversed-words"  # the one format that needs no file
-PAIRS = ("pairs", GENERATED)  # formats of a source and a target
-ANSWERED = (*PAIRS, "intents")  # formats in which a question has one right answer
-FORMATS = ("pairs", "dialogues", "intents", "questions", "stories", "text", GENERATED)
-SPLITS = ("train", "dev", "test")
 UNLIMITED = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source(JsonConfig):
-    """One body of text, and how examples are made of it."""
-
-    name: str = ""  # how phases and reports call it
-    path: str = ""  # below --data: a file, a folder, `name.{en,de}` for two parallel files, or hf://datasets/…
-    format: str = "pairs"
-    split: str = "train"  # dev and test files are never trained on
-    repeat: float = 1.0  # times an epoch shows it; a fraction is drawn anew each epoch
-    held_out: dict[str, float] = field(default_factory=dict)  # {dev = 0.05, test = 0.1}: shares kept out of training
-    judged: bool = True  # False: what is held out of it is only left out, and no model is asked for it
-    swap: bool = False  # pairs: source and target change places
-    roles: str = "first-is-user"  # bare turns; "alternate": in every other variant the first speaker is the assistant
-    loss_on: str = "replies"  # dialogues: learn the assistant's turns alone, or "all"
-    compose: int = 1  # join up to this many dialogues into one, so that answers hold in later turns too
-    compose_share: float = 0.5  # share of the joined dialogues that are longer than one
-    rephrase: bool = False  # intents, questions: in every variant but the first, asked as other people would ask
-    reply: str = ""  # questions: what the assistant says to each of them
-    analogies: float = 0.0  # intents: share of the rephrased questions that first get other words, by analogy
-    balance: float = 0.0  # intents: from 0, phrasings as often as they come, to 1, every intent as often as the largest
-    amid: str = ""  # dialogues below --data; where others are composed, some hold a few turns of one of these
-    recast: bool = False  # stories: in every variant but the first, with other animals, things and names
-    keep: str = ""  # a regular expression, case ignored: of questions, stories and sources only what matches is used
-    leave_out: str = ""  # a regular expression, case ignored: examples with a text that matches are not used
-    packing: bool = False  # several documents a row, or several pairs; documents see those before them, pairs nothing
-    bpe_dropout: float = 0.0  # chance to skip a merge in what is only read (Provilkov et al. 2020); variant 0 is clean
-    licence: str = ""  # this and the next two go into the model card
-    attribution: str = ""
-    url: str = ""
-    variants: int = 1  # how many differently tokenised or composed copies; epoch e reads copy e mod variants
-
-    def __post_init__(self) -> None:
-        check_choice("format", self.format, FORMATS)
-        check_choice("split", self.split, SPLITS)
-        check_choice("roles", self.roles, ("first-is-user", "alternate"))
-        check_choice("loss_on", self.loss_on, ("replies", "all"))
-        _at_least("repeat", self.repeat, 0.0)
-        _at_least("compose", self.compose, 1)
-        _at_least("variants", self.variants, 1)
-        _share("compose_share", self.compose_share)
-        _share("bpe_dropout", self.bpe_dropout)
-        _share("analogies", self.analogies)
-        _share("balance", self.balance)
-        require(
-            not self.bpe_dropout or (self.format != "text" and self.loss_on != "all"),
-            "bpe_dropout respells what is only read, and of {value} everything is learnt; leave it out.",
-            value=self.name,
-        )
-        for name, pattern in (("keep", self.keep), ("leave_out", self.leave_out)):
-            require(
-                _is_pattern(pattern),
-                "{name} of {value} is no regular expression; correct it.",
-                name=name,
-                value=self.name or self.path,
-            )
-        require(
-            bool(self.reply) == (self.format == "questions"),
-            "A source of questions needs a reply, and no other has one; correct {value}.",
-            value=self.name or self.path,
-        )
-        for split, share in self.held_out.items():
-            check_choice("held_out", split, ("dev", "test"))
-            _share(f"held_out.{split}", share)
-        require(
-            sum(self.held_out.values()) < 1.0,
-            "held_out of {value} leaves nothing to train on.",
-            value=self.name or self.path,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +18,7 @@ class TokenizerSettings(JsonConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings(JsonConfig):
-    """The optimisation."""
+    """The optimization."""
 
     seed: int = 1
     max_minutes: float = UNLIMITED  # whichever of the three limits comes first ends the run
@@ -130,13 +53,13 @@ class TrainingSettings(JsonConfig):
         check_choice("compile", self.compile, ("auto", "on", "off"))
         check_choice("average", self.average, ("ema", "last", "none"))
         for name in ("batch_tokens", "accumulation", "last_k", "last_every", "log_steps", "evaluations"):
-            _at_least(name, getattr(self, name), 1)
+            check_number(name, getattr(self, name), 1)
         for name in ("max_minutes", "max_steps", "max_epochs", "learning_rate", "warmup_steps", "weight_decay"):
-            _at_least(name, getattr(self, name), 0)
+            check_number(name, getattr(self, name), 0)
         for name in ("seed", "clip_norm", "patience", "checkpoint_minutes", "r_drop"):
-            _at_least(name, getattr(self, name), 0)
+            check_number(name, getattr(self, name), 0)
         for name in ("final_share", "beta1", "beta2", "label_smoothing", "ema_decay"):
-            _share(name, getattr(self, name))
+            check_number(name, getattr(self, name), 0.0, 1.0)
         require(
             any((self.max_minutes, self.max_steps, self.max_epochs)),
             "The recipe has no end; set max_minutes, max_steps or max_epochs.",
@@ -145,13 +68,13 @@ class TrainingSettings(JsonConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationSettings(JsonConfig):
-    """How the model is judged on dev while it trains, and on dev and test when it is done."""
+    """How the model is evaluated on dev while it trains, and on dev and test when it is done."""
 
     metric: str = "loss"  # what picks the best checkpoint: loss, bleu, exact_match, accuracy
     max_examples: int = 500  # of dev, for the metrics that need generation while training
     num_beams: int = 1  # at the end; while training it is always greedy
     length_penalties: tuple[float, ...] = (1.0,)  # tried on dev at the end; the best goes into generation.json
-    tokenize: str = "13a"  # sacrebleu's tokenizer; "none" for text that is tokenised already
+    tokenize: str = "13a"  # sacrebleu's tokenizer; "none" for text that is tokenized already
     max_new_tokens: int = 128
     repetition_penalty: float = 1.0  # stored in generation.json
     test: bool = True  # report test at the end
@@ -159,7 +82,7 @@ class EvaluationSettings(JsonConfig):
     def __post_init__(self) -> None:
         check_choice("metric", self.metric, ("loss", "bleu", "exact_match", "accuracy"))
         for name in ("max_examples", "num_beams", "max_new_tokens"):
-            _at_least(name, getattr(self, name), 1)
+            check_number(name, getattr(self, name), 1)
         require(bool(self.length_penalties), "length_penalties is empty; give at least one, such as [1.0].")
 
 
@@ -175,28 +98,6 @@ class Phase(JsonConfig):
     repeat: dict[str, float] = field(default_factory=dict)  # source → times an epoch; those not named keep their own
 
     def __post_init__(self) -> None:
-        _share(f"share of phase {self.name}", self.share)
+        check_number(f"share of phase {self.name}", self.share, 0.0, 1.0)
         for source, repeat in self.repeat.items():
-            _at_least(f"repeat of {source} in phase {self.name}", repeat, 0.0)
-
-
-def _at_least(name: str, value: float, low: float) -> None:
-    require(
-        math.isfinite(value) and value >= low,
-        "{name} is {value}; choose a number of at least {low:g}.",
-        name=name,
-        value=value,
-        low=low,
-    )
-
-
-def _is_pattern(text: str) -> bool:
-    try:
-        re.compile(text)
-    except (re.error, OverflowError, RecursionError):
-        return False
-    return True
-
-
-def _share(name: str, value: float) -> None:
-    require(0.0 <= value <= 1.0, "{name} is {value}; choose a number from 0 to 1.", name=name, value=value)
+            check_number(f"repeat of {source} in phase {self.name}", repeat, 0.0)

@@ -5,20 +5,19 @@ import json
 import math
 import re
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import gradio as gr
 
 from tiny_transformer.backends import available
-from tiny_transformer.bundle import CARD, TORCHSCRIPT, TRAINING, Bundle
-from tiny_transformer.errors import BundleError, Message, ParityError
+from tiny_transformer.bundle import CARD, TORCHSCRIPT, Bundle
+from tiny_transformer.errors import BundleError, ParityError, Sentence
 from tiny_transformer.parity import ParityReport, stored_report
-from tiny_transformer.ui.compare_tab import number
+from tiny_transformer.training_record import TrainingRecord
 from tiny_transformer.ui.handlers import QUIET, language_of, user_errors
 from tiny_transformer.ui.header import Header
 from tiny_transformer.ui.i18n import Language, say, translated
-from tiny_transformer.ui.markup import line_chart, row, said, section, table
+from tiny_transformer.ui.markup import line_chart, number, row, said, section, table
 from tiny_transformer.ui.service import PageService
 
 FILES = "/files"  # where the server hands out a model's files
@@ -60,24 +59,22 @@ def downloads(bundle: Bundle) -> list[str]:
     return names
 
 
-def _report(bundle: Bundle) -> tuple[ParityReport | None, Message | None]:
+def _report(bundle: Bundle) -> tuple[ParityReport | None, Sentence | None]:
     try:
         return stored_report(bundle), None
     except (ParityError, BundleError) as error:
         return None, error.message
 
 
-def _training(bundle: Bundle) -> dict[str, Any]:
-    """What is recorded of the training; a folder made elsewhere may hold anything here."""
-    path = bundle.folder / TRAINING
+def _training(bundle: Bundle) -> TrainingRecord:
+    """What is recorded of the training; a folder made elsewhere may hold anything here, which is then not shown."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return TrainingRecord.read(bundle.folder)
+    except BundleError:
+        return TrainingRecord()
 
 
-def _badge(bundle: Bundle, report: ParityReport | None, problem: Message | None, language: Language) -> str:
+def _badge(bundle: Bundle, report: ParityReport | None, problem: Sentence | None, language: Language) -> str:
     if problem is not None:
         colour, title = "bad", "about_unverified"
         text = say(language, "about_damaged_text", problem=translated(problem, language))
@@ -93,7 +90,7 @@ def _badge(bundle: Bundle, report: ParityReport | None, problem: Message | None,
 
 def _sizes(bundle: Bundle, language: Language) -> str:
     config = bundle.config
-    parameters = sum(math.prod(entry.shape) for entry in bundle.index.tensors.values())
+    parameters = config.n_parameters
     layers = (
         f"{config.n_encoder_layers} + {config.n_decoder_layers}"
         if config.n_encoder_layers
@@ -115,28 +112,16 @@ def _sizes(bundle: Bundle, language: Language) -> str:
     return section(say(language, "about_sizes"), f'<dl class="tt-facts">{items}</dl>')
 
 
-def _results(training: dict[str, Any], language: Language) -> str:
-    results = training.get("results")
-    tests = results.get("test") if isinstance(results, dict) else None
-    rows = []
-    for test, figure in (tests if isinstance(tests, dict) else {}).items():
-        metrics = figure.get("metrics") if isinstance(figure, dict) else None
-        for metric, value in (metrics if isinstance(metrics, dict) else {}).items():
-            if isinstance(value, int | float):
-                rows.append((test, metric, f"{value:.2f}"))
+def _results(training: TrainingRecord, language: Language) -> str:
+    rows = [(f.data, f.metric, f"{f.value:.2f}") for f in training.figures if f.split == "test"]
     if not rows:
         return ""
     heads = [say(language, f"about_{key}") for key in ("test", "figure", "value")]
     return section(say(language, "about_results"), table(heads, map(row, rows)))
 
 
-def _curve(training: dict[str, Any], language: Language) -> str:
-    curve = training.get("curve")
-    points = [
-        (float(entry["step"]), float(entry["loss"]))
-        for entry in (curve if isinstance(curve, list) else [])
-        if isinstance(entry, dict) and _finite(entry.get("step")) and _finite(entry.get("loss"))
-    ]
+def _curve(training: TrainingRecord, language: Language) -> str:
+    points = [(entry["step"], entry["loss"]) for entry in training.curve if math.isfinite(entry["loss"])]
     if len(points) < 2:
         return section(say(language, "about_training"), f"<p>{say(language, 'about_no_training')}</p>")
     title = say(language, "about_curve", steps=f"{points[-1][0]:,.0f}")
@@ -194,10 +179,6 @@ def _code(name: str, bundle: Bundle, language: Language, address: str) -> str:
 def _size(path: Path) -> str:
     size = path.stat().st_size
     return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{max(1, round(size / 1e3))} KB"
-
-
-def _finite(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def build_about_tab(service: PageService, header: Header, tab: gr.Tab, i18n: gr.I18n) -> None:

@@ -1,73 +1,51 @@
 """For programs: /chat, /translate and /compare, with the types and words that clients and MCP tools show."""
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
 import gradio as gr
 from gradio.events import api
 
+from tiny_transformer.generation.options import OptionInfo
 from tiny_transformer.ui.comparison import Comparison
 from tiny_transformer.ui.handlers import QUEUE, language_of, user_errors
 from tiny_transformer.ui.i18n import Language, translated
-from tiny_transformer.ui.service import PageService, check_history, dialogue
+from tiny_transformer.ui.page_settings import BACKENDS_HELP
+from tiny_transformer.ui.service import FROM_MODEL, OFFERED, PageService, check_history, dialogue
+
+# Programs may pass arguments by position: these keep theirs, and an option that is not among them comes behind.
+_FIRST = ("max_new_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "num_beams", "seed")
 
 
 def add_endpoints(service: PageService) -> None:
     """Register the endpoints on the page being built."""
 
     def chat(
-        request: gr.Request,
-        message: str,
-        history: list[dict] | None = None,
-        backend: str = "auto",
-        max_new_tokens: int | None = None,
-        temperature: float = 0.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        repetition_penalty: float | None = None,
-        num_beams: int = 1,
-        seed: int | None = None,
+        request: gr.Request, message: str, history: list[dict] | None = None, backend: str = "auto", **options: Any
     ) -> Iterator[str]:
         """Answer a message with the chat model, streaming the text so far; the last value is the whole answer.
 
         Args:
             message: What the user says.
             history: Earlier turns, each {"role": "user" or "assistant", "content": text}.
-            backend: auto, eager, torchscript, onnx or onnx-int8.
-            max_new_tokens: The longest answer, in tokens.
-            temperature: 0 takes the likeliest token each time; above 0 tokens are drawn.
-            top_k: Draw among the k likeliest tokens; 0 means all.
-            top_p: Draw among the likeliest tokens that together reach this probability.
-            repetition_penalty: Above 1 weakens tokens that the text has already.
-            num_beams: Beam search with this many candidates.
-            seed: The same seed draws the same text.
+            backend: BACKENDS
         """
-        controls = {
-            "max_new_tokens": max_new_tokens,
-            "temperature": temperature,
-            "top_k": top_k,
-            "top_p": top_p,
-            "repetition_penalty": repetition_penalty,
-            "num_beams": num_beams,
-            "seed": seed,
-        }
         turns = dialogue(check_history(history, service.limits), service.text(message))
-        with closing(service.answers(service.store.first("chat"), backend, turns, controls)) as answers:
-            for answer in answers:
-                yield answer.text
+        yield from texts("chat", backend, turns, options)
 
-    def translate(request: gr.Request, text: str, backend: str = "auto", num_beams: int = 1) -> Iterator[str]:
+    def translate(request: gr.Request, text: str, backend: str = "auto", **options: Any) -> Iterator[str]:
         """Translate a text with the translation model, streaming the text so far; the last value is the whole.
 
         Args:
             text: German or Chinese text.
-            backend: auto, eager, torchscript, onnx or onnx-int8.
-            num_beams: Beam search with this many candidates; 1 is greedy.
+            backend: BACKENDS
         """
-        turns = dialogue([], service.text(text))
-        name = service.store.first("translate")
-        with closing(service.answers(name, backend, turns, {"num_beams": num_beams})) as answers:
+        yield from texts("translate", backend, dialogue([], service.text(text)), options)
+
+    def texts(task: str, backend: str, turns: Sequence[Any], options: dict[str, Any]) -> Iterator[str]:
+        with closing(service.answers(service.store.first(task), backend, turns, options)) as answers:
             for answer in answers:
                 yield answer.text
 
@@ -81,13 +59,42 @@ def add_endpoints(service: PageService) -> None:
         *_, last = service.compare(service.store.default if model == "" else model, text)
         return comparison_values(last, language_of(request))
 
-    for function in (chat, translate, compare):
+    rank = {name: number for number, name in enumerate(_FIRST)}
+    every = sorted(OFFERED.values(), key=lambda info: rank.get(info.name, len(rank)))
+    for function in (with_options(chat, every), with_options(translate, [OFFERED["num_beams"]]), compare):
         api(
             user_errors(function),
             api_name=function.__name__,
             concurrency_id=QUEUE,
             concurrency_limit=service.limits.running,
         )
+
+
+def with_options(function: Callable[..., Iterator[Any]], options: Sequence[OptionInfo]) -> Callable[..., Iterator[Any]]:
+    """A function of keywords whose signature and documentation name each option, as clients must see them."""
+    signature = inspect.signature(function)
+    fixed = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    added = [
+        inspect.Parameter(
+            info.name,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=None if info.name in FROM_MODEL else info.default,
+            annotation=info.kind | None if info.name in FROM_MODEL or info.default is None else info.kind,
+        )
+        for info in options
+    ]
+    whole = signature.replace(parameters=[*fixed, *added])
+
+    def endpoint(*values: Any, **named: Any) -> Iterator[Any]:
+        yield from function(**whole.bind(*values, **named).arguments)
+
+    endpoint.__name__ = function.__name__
+    lines = "".join(f"    {info.name}: {info.help}\n" for info in options)
+    endpoint.__doc__ = inspect.cleandoc(function.__doc__ or "").replace("BACKENDS", f"{BACKENDS_HELP}.") + "\n" + lines
+    endpoint.__signature__ = whole  # type: ignore[attr-defined]
+    endpoint.__annotations__ = {p.name: p.annotation for p in whole.parameters.values()}
+    endpoint.__annotations__["return"] = whole.return_annotation
+    return endpoint
 
 
 def comparison_values(comparison: Comparison, language: Language = "en") -> dict[str, Any]:
@@ -98,7 +105,7 @@ def comparison_values(comparison: Comparison, language: Language = "en") -> dict
         row: dict[str, Any] = {
             "backend": run.backend,
             "text": run.text,
-            "tokens": len(run.ids),
+            "tokens": run.n_tokens,
             "tokens_per_second": round(run.tokens_per_second, 1),
             "first_token_seconds": run.first_seconds,
             "memory_bytes": run.memory,

@@ -1,6 +1,7 @@
-"""The decoding controls, each with a default that is right for most and a line that says what it does."""
+"""The chat and its decoding controls."""
 
 import html
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
@@ -11,52 +12,56 @@ from gradio.components import Component
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.config import GenerationConfig
 from tiny_transformer.errors import InputError
+from tiny_transformer.generation.options import OptionInfo
 from tiny_transformer.tokenizer import Message
-from tiny_transformer.ui.browser import KEEP, RECALL
 from tiny_transformer.ui.handlers import QUIET, UNQUEUED, in_turn, language_of, user_errors
-from tiny_transformer.ui.header import Header
+from tiny_transformer.ui.header import Header, examples
 from tiny_transformer.ui.i18n import Language, say, translated
 from tiny_transformer.ui.page_settings import Limits
-from tiny_transformer.ui.prompt_box import examples
-from tiny_transformer.ui.service import MAX_BEAMS, NO_TEXT, PageService
+from tiny_transformer.ui.service import FROM_MODEL, NO_TEXT, OFFERED, PageService
 from tiny_transformer.ui.streaming import Answer
 
-# In the order of the components below, which is the order in which handlers receive their values.
-NAMES = ("temperature", "max_new_tokens", "num_beams", "top_k", "top_p", "repetition_penalty", "seed")
-OF_THE_MODEL = ("max_new_tokens", "repetition_penalty")  # whose defaults a model brings along
+USUAL = 2  # controls that are always in sight: the first of those offered
 
 
 def build_controls(bundle: Bundle | None, limits: Limits, i18n: gr.I18n) -> list[Component]:
-    """One component for each of NAMES, with the defaults of a model."""
-    new_tokens, penalty = model_defaults(bundle, limits)
-
-    def labelled(name: str) -> dict[str, Any]:
-        return {"label": i18n(name), "info": i18n(f"{name}_info"), "elem_id": f"tt-{name.replace('_', '-')}"}
-
-    usual: list[Component] = [
-        gr.Slider(0, 1.5, 0, step=0.1, **labelled("temperature")),
-        gr.Slider(1, limits.new_tokens, new_tokens, step=1, **labelled("max_new_tokens")),
-    ]
+    """One component for each of the options offered, with the defaults of a model."""
+    controls = [(info, value) for info, value in zip(OFFERED.values(), defaults(bundle, limits).values(), strict=True)]
+    usual = [_control(info, value, limits, i18n) for info, value in controls[:USUAL]]
     with gr.Accordion(i18n("more"), open=False, elem_id="tt-more"):
-        rare: list[Component] = [
-            gr.Slider(1, MAX_BEAMS, 1, step=1, **labelled("num_beams")),
-            gr.Slider(0, 100, 0, step=1, **labelled("top_k")),
-            gr.Slider(0.05, 1, 1, step=0.05, **labelled("top_p")),
-            gr.Slider(1, 2, penalty, step=0.05, **labelled("repetition_penalty")),
-            gr.Number(None, precision=0, minimum=0, **labelled("seed")),
-        ]
-    return usual + rare
+        return usual + [_control(info, value, limits, i18n) for info, value in controls[USUAL:]]
 
 
-def model_defaults(bundle: Bundle | None, limits: Limits) -> tuple[int, float]:
-    """The values of OF_THE_MODEL, within what the page allows."""
-    special = bundle.generation if bundle else GenerationConfig()
-    return min(special.max_new_tokens, limits.new_tokens), min(max(special.repetition_penalty, 1.0), 2.0)
+def _control(info: OptionInfo, value: float | None, limits: Limits, i18n: gr.I18n) -> Component:
+    words: dict[str, Any] = {
+        "label": i18n(info.name),
+        "info": i18n(f"{info.name}_info"),
+        "elem_id": f"tt-{info.name.replace('_', '-')}",
+    }
+    slider = _slider(info, limits)
+    if slider is None:
+        return gr.Number(value, precision=0 if info.kind is int else None, minimum=info.low, **words)
+    low, high, step = slider
+    return gr.Slider(low, high, value, step=step, **words)
 
 
-def control_values(values: Sequence[Any]) -> dict[str, Any]:
-    """The controls' values by name."""
-    return dict(zip(NAMES, values, strict=True))
+def _slider(info: OptionInfo, limits: Limits) -> tuple[float, float, float] | None:
+    """Low, high and step; a number of tokens without an upper bound goes up to the page's limit."""
+    if info.slider is None:
+        return None
+    low, high, step = info.slider
+    return low, limits.new_tokens if math.isinf(high) else high, step
+
+
+def defaults(bundle: Bundle | None, limits: Limits) -> dict[str, float | None]:
+    """The value that each control starts with: the model's own where it has one, within the slider's ends."""
+    generation = bundle.generation if bundle else GenerationConfig()
+    values: dict[str, float | None] = {}
+    for name, info in OFFERED.items():
+        value: float | None = getattr(generation, name) if name in FROM_MODEL else info.default
+        slider = _slider(info, limits)
+        values[name] = value if slider is None or value is None else min(max(value, slider[0]), slider[1])
+    return values
 
 
 # The chat shows HTML. An invisible character after "<" and "&" makes both plain text, which reads,
@@ -161,6 +166,24 @@ def _speed(value: float) -> str:
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
 
 
+# The dialogue is kept in the visitor's browser alone. Nothing is kept before the first recall, or an empty page would
+# overwrite what was there. A browser may forbid storage altogether; the page then simply forgets.
+KEEP = """(shown, model) => {
+  if (window.ttRecalled !== model) return;
+  try { localStorage.setItem("tiny-transformer/" + model, JSON.stringify(shown)); } catch (error) { }
+}"""
+
+# The outer brackets are the list of outputs. An answer that was still coming when the page was left has no line yet.
+RECALL = """(model) => {
+  window.ttRecalled = model;
+  try {
+    const shown = JSON.parse(localStorage.getItem("tiny-transformer/" + model)) || [];
+    const last = shown[shown.length - 1];
+    if (last && last.role === "assistant" && /…<.span>$/.test(last.content[1]?.text)) last.content[1].text = "";
+    return [shown];
+  } catch (error) { return [[]]; }
+}"""
+
 RETRY_TEMPERATURE = 0.7  # a greedy answer would only come again
 
 Begun = tuple[list[Shown], str, gr.Button, gr.Button]  # chat, box, send, stop
@@ -234,7 +257,7 @@ class ChatTab:
         # Each model has a dialogue of its own, kept in the browser: these never reach the server.
         chat.change(None, [chat, header.model], None, js=KEEP, **QUIET)
         left = header.model.change(None, cancels=running, **QUIET)
-        of_the_model = [self.controls[NAMES.index(name)] for name in OF_THE_MODEL]
+        of_the_model = [control for name, control in zip(OFFERED, self.controls, strict=True) if name in FROM_MODEL]
         shown = left.then(user_errors(self._show_model), header.model, [chat, *ready, *of_the_model], **QUIET)
         shown.then(None, header.model, chat, js=RECALL, **QUIET)
         page.load(None, header.model, chat, js=RECALL, **QUIET)
@@ -283,12 +306,12 @@ class ChatTab:
         return [*shown, from_visitor(text), pending], "", gr.Button(visible=False), gr.Button(visible=True)
 
     def _answer(self, request: gr.Request, shown: list[Shown], name: str, backend: str, *values: Any) -> Iterator[Any]:
-        yield from self._answers(shown, name, backend, control_values(values), request)
+        yield from self._answers(shown, name, backend, dict(zip(OFFERED, values, strict=True)), request)
 
     def _answer_again(
         self, request: gr.Request, shown: list[Shown], name: str, backend: str, *values: Any
     ) -> Iterator[Any]:
-        controls = control_values(values)
+        controls = dict(zip(OFFERED, values, strict=True))
         drawn_at = None
         if not controls["temperature"] and (controls["num_beams"] or 1) <= 1:
             controls["temperature"] = drawn_at = RETRY_TEMPERATURE
@@ -327,7 +350,8 @@ class ChatTab:
         entry = self._service.store.entry(name)
         placeholder = say(language_of(request), f"{entry.task}_placeholder") if entry.task else ""
         chat = gr.Chatbot(placeholder=placeholder, examples=[{"text": text} for text in examples(entry)])
-        return chat, *_ready(), *model_defaults(entry.bundle, self._service.limits)
+        values = defaults(entry.bundle, self._service.limits)
+        return chat, *_ready(), *(values[name] for name in OFFERED if name in FROM_MODEL)
 
 
 def _ready() -> tuple[gr.Button, gr.Button]:

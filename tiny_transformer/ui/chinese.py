@@ -13,7 +13,6 @@ CHINESE: dict[str, str] = {
     "The history must be a list of at most {limit} messages with role and content.": (
         "历史必须是最多 {limit} 条、带有 role 和 content 的消息列表。"
     ),
-    "{name} must be a number, not {value}.": "{name} 必须是数字，而不是 {value}。",
     "This page searches with at most {limit} beams.": "本页束宽最多 {limit}。",
     "This page writes at most {limit} tokens per answer.": "本页每个回答最多 {limit} 个词元。",
     "{n} requests are waiting already; please try again in a moment.": "已有 {n} 个请求在等待，请稍后再试。",
@@ -27,9 +26,6 @@ CHINESE: dict[str, str] = {
     ),
     "There is no model {name!r}; choose one of {names}.": "没有模型 {name!r}；请从 {names} 中选择。",
     "This page has no model for {task}; start it with one.": "本页没有用于 {task} 的模型；请在启动时给出一个。",
-    "The backend must be a name, not {value!r}; choose auto or one that is available.": (
-        "后端必须是名称，而不是 {value!r}；请选 auto 或一个可用的后端。"
-    ),
     # What was left out of a dialogue or a text
     "The oldest message was left out: the model's context holds {size} tokens.": (
         "最早的 1 条消息未被读取：模型的上下文为 {size} 个词元。"
@@ -81,12 +77,6 @@ CHINESE: dict[str, str] = {
     "token id {id} is outside the vocabulary of {size}; check the ids.": (
         "词元编号 {id} 不在大小为 {size} 的词表中；请检查。"
     ),
-    "The {what} holds the id {id}, outside the vocabulary of {size}; check the tokenizer.": (
-        "{what} 含有编号 {id}，不在大小为 {size} 的词表中；请检查分词器。"
-    ),
-    "The {what} has {n} tokens, more than the model's max_length {size}; shorten it.": (
-        "{what} 有 {n} 个词元，超过模型的上限 {size}；请缩短。"
-    ),
     # Options and ranges
     "num_beams is {beams} and temperature {temperature}, but beam search draws nothing; "
     "set num_beams to 1 or temperature to 0.": (
@@ -95,11 +85,8 @@ CHINESE: dict[str, str] = {
     "{name} is {value}; choose a whole number from {low} to {high}.": (
         "{name} 为 {value}；请选择 {low} 到 {high} 的整数。"
     ),
-    "{name} is {value!r}; choose a whole number from {low} to {high}.": (
-        "{name} 为 {value!r}；请选择 {low} 到 {high} 的整数。"
-    ),
-    "{name} is {value!r}; choose {wanted}.": "{name} 为 {value!r}；请选择 {wanted}。",
     "{name} is {value}; choose one of {choices}.": "{name} 为 {value}；请从 {choices} 中选择。",
+    "{name} is {value}; choose a number of at least {low:g}.": "{name} 为 {value}；请选择不小于 {low:g} 的数。",
     "{name} is {value}; choose a number above {low:g}, up to {high:g}.": (
         "{name} 为 {value}；请选择大于 {low:g} 且不超过 {high:g} 的数。"
     ),
@@ -218,17 +205,15 @@ CHINESE: dict[str, str] = {
     "{path} does not exist; make it with: python -m export all {parent}": (
         "{path} 不存在，用此命令生成：python -m export all {parent}"
     ),
-    "{path} was made for {other} than the one beside it; {again}": (
-        "{path} 由另一个 {other} 生成，而不是旁边的这个；{again}"
+    "{path} was made for another {file} than the one beside it; {again}": (
+        "{path} 由另一个 {file} 生成，而不是旁边的这个；{again}"
     ),
     "{path} was made from another {weights} than the one beside it; make it again with: python -m export all "
     "{folder}": "{path} 由另一个 {weights} 生成，而不是旁边的这个；用此命令重新生成：python -m export all {folder}",
-    "{path} takes weights from {place!r} at {place_2}, no tensor of {weights}; {again}": (
-        "{path} 从 {place!r} 的 {place_2} 处取权重，那里不是 {weights} 的张量；{again}"
+    "{path} takes weights from {file!r} at {offset}, no tensor of {weights}; {again}": (
+        "{path} 从 {file!r} 的 {offset} 处取权重，那里不是 {weights} 的张量；{again}"
     ),
-    "{path} is larger than {max_file_bytes} bytes, so it holds weights; {again}": (
-        "{path} 超过 {max_file_bytes} 字节，说明其中含有权重；{again}"
-    ),
+    "{path} is larger than {n} bytes, so it holds weights; {again}": "{path} 超过 {n} 字节，说明其中含有权重；{again}",
     "{path} is not a whole graph of ours ({reason}); {again}": "{path} 不是本项目的完整计算图（{reason}）；{again}",
     "make it again with: python -m export all {folder}": "用此命令重新生成：python -m export all {folder}",
     "ONNX Runtime cannot load {path} ({reason}); make it again with: python -m export all {parent}": (
@@ -297,8 +282,10 @@ CHINESE: dict[str, str] = {
         "Hub 上没有 {about}，或它是私有的而令牌无权查看（404）；请检查名称。"
     ),
     "The Hub asks for fewer requests (429) about {about} and did not relent; try again in {wait}.": (
-        "Hub 要求减少对 {about} 的请求（429）；请过 {wait} 再试。"
+        "Hub 要求减少对 {about} 的请求（429）；请过{wait}再试。"
     ),
+    "{seconds:.0f} seconds": " {seconds:.0f} 秒",
+    "a few minutes": "几分钟",
     "{about} is gated: ask for access on its page {endpoint}/{about}, then run: hf auth login.": (
         "{about} 需要申请访问：请在 {endpoint}/{about} 申请，然后运行：hf auth login"
     ),

@@ -1,4 +1,4 @@
-"""One prompt through every backend at once, then the project's own difference of how far they are apart."""
+"""One prompt through every backend at once, then the project's own check of how far they are apart."""
 
 import time
 from collections.abc import Generator, Sequence
@@ -8,37 +8,24 @@ from typing import Any
 
 from tiny_transformer.backends import BACKENDS
 from tiny_transformer.backends.base import CLOSE, Batch
-from tiny_transformer.errors import TinyTransformerError
-from tiny_transformer.generation.prompt import Prompt, prompt_for
-from tiny_transformer.generation.text import TextStream
-from tiny_transformer.parity import Tolerance, verify
+from tiny_transformer.errors import Sentence, TinyTransformerError
+from tiny_transformer.generation.prompt import Prompt
+from tiny_transformer.parity import verify
 from tiny_transformer.parity.cases import TensorCase
+from tiny_transformer.parity.texts import first_difference
 from tiny_transformer.text_model import TextModel
 from tiny_transformer.tokenizer import Message
 from tiny_transformer.ui.models import ModelStore
-from tiny_transformer.ui.streaming import SECONDS_BETWEEN, token_stream
+from tiny_transformer.ui.streaming import SECONDS_BETWEEN, TimedText
 
 
-@dataclass(frozen=True)
-class BackendRun:
-    """One backend's run so far."""
+@dataclass(frozen=True, kw_only=True)
+class BackendRun(TimedText):
+    """One backend's run so far; its seconds are those spent in this backend alone."""
 
-    backend: str
     state: str = "waiting"  # then loading, running, done; or failed
-    text: str = ""
-    ids: tuple[int, ...] = ()
-    seconds: float = 0.0  # spent in this backend alone
-    first_seconds: float | None = None
-    finish_reason: str | None = None
-    memory: int | None = None
-    problem: str | None = None  # why the backend failed
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Speed after the first token."""
-        if len(self.ids) > 1 and self.first_seconds is not None and self.seconds > self.first_seconds:
-            return (len(self.ids) - 1) / (self.seconds - self.first_seconds)
-        return 0.0
+    memory: int | None = None  # bytes that loading took
+    problem: Sentence | None = None  # why the backend failed
 
 
 @dataclass(frozen=True)
@@ -60,11 +47,15 @@ class Comparison:
     reference: str
     differences: tuple[Difference, ...] = ()
     finished: bool = False
-    notices: tuple[str, ...] = ()
+    notices: tuple[Sentence, ...] = ()
 
     def run(self, backend: str) -> BackendRun:
         """The run of a backend."""
         return next(run for run in self.runs if run.backend == backend)
+
+    def with_run(self, run: BackendRun) -> "Comparison":
+        """The same with a newer state of one run."""
+        return replace(self, runs=tuple(run if old.backend == run.backend else old for old in self.runs))
 
     @property
     def verdict(self) -> str:
@@ -83,27 +74,25 @@ def compare(
     """States of the comparison: every backend that can run this model, the reference first."""
     names = [backend for backend, reason in store.backends(name).items() if reason is None]
     if not names:
-        store.chosen(name)  # says why
-    bundle = store.bundle(name)
-    prompt = prompt_for(
-        bundle.tokenizer, bundle.config, bundle.generation, content, max_new_tokens=options["max_new_tokens"]
-    )
-    state = Comparison(tuple(BackendRun(backend) for backend in names), names[0], notices=prompt.notices)
+        store.chosen(name)  # raises the reason
+    state = Comparison(tuple(BackendRun(backend=backend) for backend in names), names[0])
     models: dict[str, TextModel] = {}
     for backend in names:
-        state = _changed(state, replace(state.run(backend), state="loading"))
+        state = state.with_run(replace(state.run(backend), state="loading"))
         yield state
         try:
             loaded = store.load(name, backend)
         except TinyTransformerError as error:
-            state = _changed(state, replace(state.run(backend), state="failed", problem=error.message))
+            state = state.with_run(replace(state.run(backend), state="failed", problem=error.message))
             continue
         models[backend] = loaded.model
-        state = _changed(state, replace(state.run(backend), state="running", memory=loaded.memory))
+        state = state.with_run(replace(state.run(backend), state="running", memory=loaded.memory))
     if not models:
         yield replace(state, finished=True)
         return
-    state = replace(state, reference=next(iter(models)))
+    reference = next(iter(models))
+    prompt = models[reference].prompt(content, max_new_tokens=options["max_new_tokens"])
+    state = replace(state, reference=reference, notices=prompt.notices)
     for reached in _run(state, models, content, options, seconds):
         state = reached
         yield state
@@ -120,36 +109,24 @@ def _run(
     """The run that has used the least time goes next, so the speeds are comparable on any number of cores."""
     with ExitStack() as stack:
         streams = {
-            backend: stack.enter_context(token_stream(model, content, options)) for backend, model in models.items()
+            backend: stack.enter_context(model.stream_tokens(content, **options)) for backend, model in models.items()
         }
         shown, deadline = time.monotonic(), time.monotonic() + seconds
         while streams:
             backend = min(streams, key=lambda b: state.run(b).seconds)
-            run = _stepped(state.run(backend), streams[backend])
-            if run.state == "running" and time.monotonic() > deadline:
-                run = replace(run, state="done", finish_reason="time")
-            if run.state == "done":
+            start = time.perf_counter()
+            event = next(streams[backend])
+            run = state.run(backend).with_token(event, time.perf_counter() - start)
+            if run.finish_reason is None and time.monotonic() > deadline:
+                run = replace(run, finish_reason="time")
+            if run.finish_reason is not None:
+                run = replace(run, state="done")
                 del streams[backend]
-            state = _changed(state, run)
+            state = state.with_run(run)
             if time.monotonic() - shown >= SECONDS_BETWEEN:
                 yield state
                 shown = time.monotonic()
     yield state
-
-
-def _stepped(run: BackendRun, stream: TextStream) -> BackendRun:
-    start = time.perf_counter()
-    event = next(stream)
-    seconds = run.seconds + time.perf_counter() - start
-    return replace(
-        run,
-        text=run.text + event.text,
-        ids=(*run.ids, event.token.id),
-        seconds=seconds,
-        first_seconds=seconds if run.first_seconds is None else run.first_seconds,
-        finish_reason=event.token.finish_reason,
-        state="running" if event.token.finish_reason is None else "done",
-    )
 
 
 def _differences(state: Comparison, models: dict[str, TextModel], prompt: Prompt) -> Generator[Difference]:
@@ -162,24 +139,11 @@ def _differences(state: Comparison, models: dict[str, TextModel], prompt: Prompt
     for backend, model in models.items():
         if backend == state.reference:
             continue
-        tolerance = _tolerance(state.reference, backend)
+        # A tolerance is against eager; between any two others float32 is compared with float32.
+        tolerance = (BACKENDS[backend].tolerance if state.reference == "eager" else None) or CLOSE
         report = verify(models[state.reference].backend, model.backend, [case], tolerance)
-        exact_weights = all(BACKENDS[name].tolerance is not None for name in (backend, state.reference))
-        passed = not report.failures if exact_weights else None
+        rounded = None in (BACKENDS[backend].tolerance, BACKENDS[state.reference].tolerance)
         largest = max(result.max_absolute for result in report.cases)
-        found = _first_difference(reference.ids, state.run(backend).ids)
-        yield Difference(backend, found, largest, tolerance.absolute, passed)
-
-
-def _tolerance(reference: str, backend: str) -> Tolerance:
-    return (BACKENDS[backend].tolerance or CLOSE) if reference == "eager" else CLOSE
-
-
-def _first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
-    if tuple(a) == tuple(b):
-        return None
-    return next((n for n, (x, y) in enumerate(zip(a, b, strict=False), 1) if x != y), min(len(a), len(b)) + 1)
-
-
-def _changed(state: Comparison, run: BackendRun) -> Comparison:
-    return replace(state, runs=tuple(run if old.backend == run.backend else old for old in state.runs))
+        ids = state.run(backend).ids
+        first = None if ids == reference.ids else first_difference(reference.ids, ids) + 1
+        yield Difference(backend, first, largest, tolerance.absolute, None if rounded else not report.failures)

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Literal
 
-from tiny_transformer.errors import Message, TinyTransformerError
+from tiny_transformer.errors import Sentence, TinyTransformerError
 from tiny_transformer.ui.chinese import CHINESE
 from tiny_transformer.ui.strings import STRINGS
 
@@ -72,7 +72,7 @@ def translated(message: str, language: Language) -> str:
 
 def _filled(message: str, language: Language) -> str | None:
     """The template of a language with its values; None where there is no template in that language."""
-    if not isinstance(message, Message):
+    if not isinstance(message, Sentence):
         return _without_folder(message) if language == "en" else None
     template = message.template if language == "en" else CHINESE.get(message.template)
     if template is None:
@@ -83,7 +83,7 @@ def _filled(message: str, language: Language) -> str | None:
 def _value(value: object, language: Language) -> object:
     """A value as a template takes it; a sentence inside a sentence is translated too."""
     inner = value.message if isinstance(value, TinyTransformerError) else value
-    if isinstance(inner, Message):
+    if isinstance(inner, Sentence):
         return _filled(inner, language) or _filled(inner, "en")
     return _without_folder(str(inner)) if isinstance(inner, str | Path) else inner
 

@@ -9,12 +9,11 @@ from tiny_transformer.checks import check_whole
 from tiny_transformer.errors import InputError
 from tiny_transformer.text_model import TextModel
 from tiny_transformer.ui.handlers import QUIET, language_of, user_errors
-from tiny_transformer.ui.header import Header
+from tiny_transformer.ui.header import Header, PromptBox
 from tiny_transformer.ui.i18n import Language, say
 from tiny_transformer.ui.inspection import Inspection, Maps, Written, attention_maps, kinds_of, n_layers, position_table
 from tiny_transformer.ui.markup import SCRIPT as MAP_SCRIPT
 from tiny_transformer.ui.markup import attention_map, empty, notes, percent, said, section, signed_map, thumbnail
-from tiny_transformer.ui.prompt_box import PromptBox
 from tiny_transformer.ui.service import NO_TEXT, PageService
 
 # A chip opens the list of its alternatives; an alternative asks the server to go on from it. The list then closes,

@@ -3,17 +3,18 @@
 Shapes: L layers, H heads, T target, S source, V vocabulary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tiny_transformer.backends.base import Batch
+from tiny_transformer.errors import Sentence
 from tiny_transformer.generation.prompt import Prompt
-from tiny_transformer.generation.sampling import likeliest
+from tiny_transformer.generation.sampling import likeliest, log_normalizer
+from tiny_transformer.position_tables import rotary_table, sinusoidal_table
 from tiny_transformer.text_model import TextModel
 from tiny_transformer.tokenizer import Message, Tokenizer
-from tiny_transformer.ui.streaming import token_stream
 
 MAX_WRITTEN = 48  # tokens; a map of more has cells too small to see
 MAX_SHOWN = 64
@@ -43,7 +44,7 @@ class Inspection:
 
     read: tuple[str, ...]  # the source, or the dialogue of a decoder-only model
     written: tuple[Written, ...]
-    notices: tuple[str, ...] = ()
+    notices: tuple[Sentence, ...] = ()
 
     @property
     def ids(self) -> list[int]:
@@ -61,12 +62,17 @@ class Maps:
     cut: bool  # whether more tokens were read than are shown
 
 
-def inspect_answer(model: TextModel, content: str | Sequence[Message], start: Sequence[int] = ()) -> Inspection:
+def inspect_answer(
+    model: TextModel,
+    content: str | Sequence[Message],
+    start: Sequence[int] = (),
+    should_stop: Callable[[], bool] | None = None,
+) -> Inspection:
     """Write greedily on from `start`; then one pass over the whole gives every token's probability."""
     prompt = _prompt(model, content)
     ids = list(start)
     if not ids or ids[-1] != model.bundle.generation.eos_id:
-        ids += _continued(model, content, ids)
+        ids += _continued(model, content, ids, should_stop)
     probabilities = _probabilities(model, prompt, ids)  # T V
     written = tuple(_written(model.tokenizer, i, row) for i, row in zip(ids, probabilities, strict=True))
     read = prompt.prefix if prompt.source is None else prompt.source
@@ -112,11 +118,9 @@ def position_table(model: TextModel, length: int = MAX_SHOWN) -> np.ndarray | No
     if config.positions == "learned":
         table = model.bundle.weights()["embedding.positions"][:length].astype(np.float64)
         return table / np.abs(table).max()
-    width = config.d_model if config.positions == "sinusoidal" else config.d_head
-    angles = np.arange(length)[:, None] * 10_000.0 ** (-np.arange(0, width, 2) / width)
     if config.positions == "rotary":
-        return np.cos(angles)
-    return np.stack((np.sin(angles), np.cos(angles)), axis=-1).reshape(length, -1)
+        return rotary_table(length, config.d_head)[:, : config.d_head // 2]  # the cosines; the sines come behind them
+    return sinusoidal_table(length, config.d_model)
 
 
 def visible_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, ...]:
@@ -138,12 +142,16 @@ def _prompt(model: TextModel, content: str | Sequence[Message]) -> Prompt:
     return model.prompt(content, max_new_tokens=MAX_WRITTEN)
 
 
-def _continued(model: TextModel, content: str | Sequence[Message], start: Sequence[int]) -> list[int]:
+def _continued(
+    model: TextModel,
+    content: str | Sequence[Message],
+    start: Sequence[int],
+    should_stop: Callable[[], bool] | None,
+) -> list[int]:
     room = MAX_WRITTEN - len(start)
     if room < 1:
         return []
-    stream = token_stream(model, content, {"prefix": list(start), "max_new_tokens": room})
-    with stream:
+    with model.stream_tokens(content, prefix=start, max_new_tokens=room, should_stop=should_stop) as stream:
         return [event.token.id for event in stream]
 
 
@@ -152,8 +160,7 @@ def _probabilities(model: TextModel, prompt: Prompt, ids: Sequence[int]) -> np.n
     target = [*prompt.prefix, *ids][:-1]
     source = None if prompt.source is None else Batch.of([prompt.source])
     logits = model.backend.logits(Batch.of([target]), source)[0, len(prompt.prefix) - 1 :].astype(np.float64)  # T V
-    exponents = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return exponents / exponents.sum(axis=-1, keepdims=True)
+    return np.exp(logits - log_normalizer(logits)[:, None])
 
 
 def _written(tokenizer: Tokenizer, chosen: int, row: np.ndarray) -> Written:

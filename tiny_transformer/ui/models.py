@@ -14,7 +14,7 @@ from tiny_transformer.bundle import Bundle
 from tiny_transformer.errors import BackendError, InputError, Sentence, TinyTransformerError
 from tiny_transformer.text_model import TextModel, load, resolve
 from tiny_transformer.tokenizer import Message
-from tiny_transformer.ui.page_settings import Settings
+from tiny_transformer.ui.page_settings import SERVED, Settings
 from tiny_transformer.ui.streaming import Answer, stream_answer
 
 
@@ -90,17 +90,17 @@ class ModelStore:
         return entry.bundle
 
     def backends(self, name: str) -> dict[str, Sentence | None]:
-        """For each backend None, or why it cannot run this model here."""
+        """For each backend that the page offers None, or why it cannot run this model here."""
         entry = self.entry(name)
-        return available(entry.bundle) if entry.bundle else dict.fromkeys(available(), entry.problem)
+        reasons = available(entry.bundle) if entry.bundle else {}
+        return {backend: reasons.get(backend, entry.problem) for backend in SERVED}
 
     def chosen(self, name: str, backend: str = "auto") -> str:
         """The backend that a name means here; "auto" is the page's own choice."""
         wanted = self.backend if backend == "auto" else backend
-        if not isinstance(wanted, str):
-            raise BackendError(
-                "The backend must be a name, not {value!r}; choose auto or one that is available.", value=wanted
-            )
+        if wanted != "auto" and wanted not in SERVED:
+            template = "There is no backend {name!r}; choose auto, {names}."
+            raise BackendError(template, name=wanted, names=", ".join(SERVED))
         return choose(self.bundle(name), wanted, self._device).name
 
     def load(self, name: str, backend: str = "auto") -> Loaded:

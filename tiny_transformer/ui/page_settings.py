@@ -1,17 +1,19 @@
 """The settings of `python app.py`: on the command line or by environment variables."""
 
 import argparse
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from tiny_transformer.errors import ConfigError
+from tiny_transformer.backends import BACKENDS
+from tiny_transformer.checks import check_number
 
 SHIPPED = Path(__file__).resolve().parents[2] / "checkpoints"
 DEFAULT_MODELS = (str(SHIPPED / "chat"), str(SHIPPED / "translate"))
 PREFIX = "TINY_TRANSFORMER_"
+SERVED = tuple(name for name, spec in BACKENDS.items() if not spec.reference_only)
+BACKENDS_HELP = f"auto, {', '.join(SERVED[:-1])} or {SERVED[-1]}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +28,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for f in fields(self):
-            value = getattr(self, f.name)
-            if not math.isfinite(value) or value <= 0:
-                raise ConfigError("max_{f} is {value}; choose a number above 0.", f=f.name, value=value)
+            check_number(f"max_{f.name}", getattr(self, f.name), 0, 1e9, above=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ def build_parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         "--backend",
         default=default("BACKEND", "auto"),
         metavar="NAME",
-        help="auto, eager, torchscript, onnx or onnx-int8 (default %(default)s)",
+        help=f"{BACKENDS_HELP} (default %(default)s)",
     )
     parser.add_argument(
         "--threads", type=_whole, default=default("THREADS", Settings.threads), help="CPU threads (default %(default)s)"

@@ -15,9 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tiny_transformer import __version__
 from tiny_transformer.bundle import TORCHSCRIPT
-from tiny_transformer.errors import Message as Sentence
+from tiny_transformer.errors import Sentence
 from tiny_transformer.ui.about_tab import FILES, downloads
-from tiny_transformer.ui.archive import write_archive
 from tiny_transformer.ui.i18n import page_language, translated
 from tiny_transformer.ui.service import QUEUE_FULL, PageService
 
@@ -157,5 +156,7 @@ def file(service: PageService, workspace: Path, request: Request) -> Response:
     if wanted == TORCHSCRIPT and not path.is_file():
         path = workspace / f"{entry.name}.ts.pt"
         if not path.is_file():
+            from tiny_transformer.backends.torchscript import write_archive  # imports torch
+
             write_archive(entry.bundle, path)
     return FileResponse(path, filename=wanted)

@@ -59,11 +59,10 @@ def start(store: "ModelStore", settings: Settings) -> "gr.Blocks":
     """Put a page around some models and serve it."""
     from starlette.middleware import Middleware
 
-    from tiny_transformer.ui.browser import START
     from tiny_transformer.ui.page import build_page, translations
     from tiny_transformer.ui.routes import RequestLimits, failures, routes
     from tiny_transformer.ui.service import PageService
-    from tiny_transformer.ui.theme import stylesheet, theme
+    from tiny_transformer.ui.theme import START, stylesheet, theme
 
     # The page's own check comes first and is friendlier; Gradio's bound also holds those who go around the page.
     service = PageService(store, settings.limits, waiting=lambda: len(page._queue))

@@ -1,25 +1,27 @@
 """What a visitor asks for, checked before any model runs: texts, dialogues and decoding options within the limits."""
 
-import math
-import sys
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
-from tiny_transformer.checks import shown
+from tiny_transformer.config import GenerationConfig
 from tiny_transformer.errors import InputError
+from tiny_transformer.generation import Cancelled
+from tiny_transformer.generation.options import OPTIONS
 from tiny_transformer.text_model import TextModel
 from tiny_transformer.tokenizer import Message, message_parts
 from tiny_transformer.ui.comparison import Comparison, compare
 from tiny_transformer.ui.inspection import Inspection, inspect_answer
 from tiny_transformer.ui.models import ModelStore
 from tiny_transformer.ui.page_settings import Limits
-from tiny_transformer.ui.streaming import Answer, Guard, Halted
+from tiny_transformer.ui.streaming import Answer
 
+OFFERED = {name: info for name, info in OPTIONS.items() if info.on_page}
+FROM_MODEL = OFFERED.keys() & {field.name for field in fields(GenerationConfig)}  # a model brings its own defaults
 MAX_BEAMS = 8
 NO_TEXT = "There is no text yet; write something."
 QUEUE_FULL = "{n} requests are waiting already; please try again in a moment."
-_NO_NUMBER = "{name} must be a number, not {value}."
 MAX_TURNS = 200  # a dialogue's oldest turns are dropped by the model's context long before
 
 
@@ -56,72 +58,30 @@ def check_history(history: object, limits: Limits) -> list[Message]:
     return turns
 
 
-@dataclass(frozen=True, kw_only=True)
-class Decoding:
-    """The controls of the page; None leaves the choice to the model's own defaults."""
-
-    max_new_tokens: int | None = None
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    repetition_penalty: float | None = None
-    num_beams: int = 1
-    seed: int | None = None
-
-    @classmethod
-    def checked(cls, values: Mapping[str, Any], limits: Limits) -> "Decoding":
-        """From controls or a program; what the model's own check would refuse later is left to it."""
-        names = ("max_new_tokens", "top_k", "num_beams", "seed")
-        whole = {name: _whole(name, values.get(name)) for name in names}
-        beams = 1 if whole["num_beams"] is None else whole["num_beams"]
-        if beams > MAX_BEAMS:
-            raise InputError("This page searches with at most {limit} beams.", limit=MAX_BEAMS)
-        if (whole["max_new_tokens"] or 0) > limits.new_tokens:
-            raise InputError("This page writes at most {limit} tokens per answer.", limit=limits.new_tokens)
-        numbers = {name: _number(name, values.get(name)) for name in ("temperature", "top_p", "repetition_penalty")}
-        return cls(
-            max_new_tokens=whole["max_new_tokens"],
-            temperature=0.0 if beams > 1 else numbers["temperature"] or 0.0,
-            top_k=whole["top_k"] or 0,
-            top_p=1.0 if numbers["top_p"] is None else numbers["top_p"],
-            repetition_penalty=numbers["repetition_penalty"],
-            num_beams=beams,
-            seed=whole["seed"],
-        )
-
-    def options(self, default_new_tokens: int, limits: Limits) -> dict[str, Any]:
-        """Keywords for generation, never above the page's limit."""
-        wanted = default_new_tokens if self.max_new_tokens is None else self.max_new_tokens
-        keywords: dict[str, Any] = {
-            "max_new_tokens": min(wanted, limits.new_tokens),
-            "temperature": self.temperature,
-            "top_k": self.top_k,
-            "top_p": self.top_p,
-            "num_beams": self.num_beams,
-            "seed": self.seed,
-        }
-        if self.repetition_penalty is not None:
-            keywords["repetition_penalty"] = self.repetition_penalty
-        return keywords
+def checked_options(asked: Mapping[str, Any], generation: GenerationConfig, limits: Limits) -> dict[str, Any]:
+    """Keywords for generation from controls or a program; what is empty is left to the model's own defaults."""
+    options: dict[str, Any] = {}
+    for name, info in OFFERED.items():
+        value = asked.get(name)
+        if value is None or value == "":
+            continue
+        if info.kind is int and isinstance(value, float) and value.is_integer():
+            value = int(value)  # sliders and JSON make no difference between 3 and 3.0
+        _check_cost(name, value, limits)
+        info.check(value)
+        options[name] = value
+    options.setdefault("max_new_tokens", min(generation.max_new_tokens, limits.new_tokens))
+    if options.get("num_beams", 1) > 1:
+        options["temperature"] = 0.0  # whatever the slider says: a beam search draws nothing
+    return options
 
 
-def _number(name: str, value: object) -> float | None:
-    if value is None or value == "":
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.float_info.max:
-        raise InputError(_NO_NUMBER, name=name, value=shown(value))
-    if math.isnan(value):
-        raise InputError(_NO_NUMBER, name=name, value="NaN")
-    return float(value)
-
-
-def _whole(name: str, value: object) -> int | None:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value  # not by way of a float, which has no room for every seed
-    number = _number(name, value)
-    if number is not None and number != int(number):
-        raise InputError(_NO_NUMBER, name=name, value=shown(value))
-    return None if number is None else int(number)
+def _check_cost(name: str, value: object, limits: Limits) -> None:
+    """The page allows less than the library, since visitors share the machine."""
+    if name == "num_beams" and isinstance(value, int) and value > MAX_BEAMS:
+        raise InputError("This page searches with at most {limit} beams.", limit=MAX_BEAMS)
+    if name == "max_new_tokens" and isinstance(value, int) and value > limits.new_tokens:
+        raise InputError("This page writes at most {limit} tokens per answer.", limit=limits.new_tokens)
 
 
 @dataclass(frozen=True)
@@ -143,22 +103,21 @@ class PageService:
     ) -> Generator[Answer]:
         """States of the answer to a dialogue whose last turn is the visitor's."""
         content = self.content(name, turns)
-        decoding = Decoding.checked(controls or {}, self.limits)
-        options = decoding.options(self.store.bundle(name).generation.max_new_tokens, self.limits)
+        options = checked_options(controls or {}, self.store.bundle(name).generation, self.limits)
         return self.store.answers(name, backend, content, options, self.limits.seconds)
 
     def compare(self, name: str, text: object) -> Generator[Comparison]:
         """States of one text on every backend, each answering greedily."""
         checked = check_text(text, self.limits)
-        special = self.store.bundle(name).generation
-        options = Decoding().options(special.max_new_tokens, self.limits)
+        options = checked_options({}, self.store.bundle(name).generation, self.limits)
         return compare(self.store, name, self.asked(name, checked), options, self.limits.seconds)
 
     def inspect(self, model: TextModel, content: str | Sequence[Message], start: Sequence[int] = ()) -> Inspection:
         """A text token by token, within the time that one request may take."""
+        deadline = time.monotonic() + self.limits.seconds
         try:
-            return inspect_answer(TextModel(model.bundle, Guard(model.backend, self.limits.seconds)), content, start)
-        except Halted:
+            return inspect_answer(model, content, start, should_stop=lambda: time.monotonic() >= deadline)
+        except Cancelled:
             raise InputError(
                 "This took longer than {seconds:g} s, the time limit; try a shorter text.", seconds=self.limits.seconds
             ) from None

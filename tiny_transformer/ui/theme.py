@@ -1,4 +1,4 @@
-"""The look of the page: one theme over Gradio's, light and dark, with the fonts of the visitor's system."""
+"""What the browser gets: a theme over Gradio's, light and dark, our style sheet, and the script at the start."""
 
 from pathlib import Path
 
@@ -80,3 +80,28 @@ def theme() -> gr.themes.Base:
 def stylesheet() -> str:
     """Our own rules, kept as a file beside this one."""
     return (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
+
+
+# When the page opens. A group of choices gets its name for those who hear the page. Copying an answer takes its
+# text: not the line under it, and not the invisible characters that keep "<" plain.
+START = """() => {
+  document.documentElement.lang = navigator.language.startsWith("zh") ? "zh" : "en";
+  const clean = (text) => text.replace(/\\s*<span class="tt-line">[^]*$/, "").replaceAll("\\u2060", "");
+  if (navigator.clipboard) {
+    const write = navigator.clipboard.writeText.bind(navigator.clipboard);
+    navigator.clipboard.writeText = (text) => write(clean(text));
+  }
+  document.addEventListener("focusin", (event) => {
+    const group = event.target.closest("fieldset");
+    const name = group && group.querySelector('[data-testid="block-info"]');
+    if (name) group.setAttribute("aria-label", name.textContent.trim());
+  });
+  document.addEventListener("copy", (event) => {
+    const field = document.activeElement;
+    const inField = field && field.tagName === "TEXTAREA";
+    const text = inField ? field.value.slice(field.selectionStart, field.selectionEnd) : String(getSelection());
+    if (clean(text) === text) return;
+    event.clipboardData.setData("text/plain", clean(text));
+    event.preventDefault();
+  });
+}"""

@@ -1,4 +1,4 @@
-"""The same question as other people type it: contracted, without capitals or full stop, with slips and gaps."""
+"""Small talk in other words: as other people type it, by analogy with other phrasings, and joined to longer talks."""
 
 import random
 import re
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 
+from tiny_transformer.data.augment import Compose
 from tiny_transformer.data.records import Dialogue, turns
-from tiny_transformer.training.settings import Source
 
 _CONTRACTIONS = (
     ("are not", "aren't"),
@@ -102,11 +102,11 @@ def _slip(text: str, rng: random.Random) -> str:
     )
 
 
-_LONGEST = 4  # words of a piece that is exchanged
-_PLACES = 2  # that two pieces must share in an intent, to be exchanged there
-_INTENTS = 3  # in which they must share a place, to be exchanged everywhere
-_AROUND = 2  # words that make a place: "i'm …" alone fits anything
-_CROWD = 24  # a place that fits more pieces than this says nothing about any two of them
+_MAX_PIECE_WORDS = 4  # of a piece that is exchanged
+_MIN_CONTEXTS = 2  # that two pieces must share in an intent, to be exchanged there
+_MIN_INTENTS = 3  # in which they must share a context, to be exchanged everywhere
+_MIN_CONTEXT_WORDS = 2  # around a piece: "i'm …" alone fits anything
+_MAX_PIECES = 24  # a context that fits more pieces than this says nothing about any two of them
 _END = ".!?…"
 
 Words = tuple[str, ...]
@@ -115,7 +115,7 @@ Swaps = Mapping[Words, Sequence[Words]]
 
 @dataclass(frozen=True)
 class Analogies:
-    """What may be exchanged: in every phrasing, and in those of one intent (by its place in the list)."""
+    """What may be exchanged: in every phrasing, and in those of one intent, by its number."""
 
     everywhere: Swaps
     within: Sequence[Swaps]
@@ -126,13 +126,13 @@ class Analogies:
         """From phrasings by intent: those of the training split alone."""
         shared: dict[tuple[Words, Words], Counter[int]] = defaultdict(Counter)
         for number, phrasings in enumerate(intents):
-            for pair in _pairs_in_the_same_place(phrasings):
+            for pair in _pairs_in_the_same_context(phrasings):
                 shared[pair][number] += 1
-        everywhere = [pair for pair, counts in shared.items() if len(counts) >= _INTENTS]
+        everywhere = [pair for pair, counts in shared.items() if len(counts) >= _MIN_INTENTS]
         within: list[list[tuple[Words, Words]]] = [[] for _ in intents]
         for pair, counts in shared.items():
             for number, count in counts.items():
-                if count >= _PLACES:
+                if count >= _MIN_CONTEXTS:
                     within[number].append(pair)
         taken = {_words(text): number for number, phrasings in enumerate(intents) for text in phrasings}
         return cls(_both_ways(everywhere), [_both_ways(pairs) for pairs in within], taken)
@@ -154,14 +154,14 @@ class Analogies:
         return chosen if allowed(chosen) else text
 
 
-def _pairs_in_the_same_place(phrasings: Sequence[str]) -> Iterator[tuple[Words, Words]]:
-    places: dict[tuple[Words, Words], set[Words]] = defaultdict(set)
+def _pairs_in_the_same_context(phrasings: Sequence[str]) -> Iterator[tuple[Words, Words]]:
+    contexts: dict[tuple[Words, Words], set[Words]] = defaultdict(set)
     for text in phrasings:
         for left, middle, right in _splits(_words(text)):
-            if len(left) + len(right) >= _AROUND:
-                places[left, right].add(middle)
-    for pieces in places.values():
-        if len(pieces) <= _CROWD:
+            if len(left) + len(right) >= _MIN_CONTEXT_WORDS:
+                contexts[left, right].add(middle)
+    for pieces in contexts.values():
+        if len(pieces) <= _MAX_PIECES:
             for a, b in combinations(sorted(pieces), 2):
                 # "am X" and "am so X" share "X", which shorter pieces tell better.
                 if a[0] != b[0] and a[-1] != b[-1]:
@@ -171,7 +171,7 @@ def _pairs_in_the_same_place(phrasings: Sequence[str]) -> Iterator[tuple[Words, 
 def _splits(words: Words) -> Iterator[tuple[Words, Words, Words]]:
     """Every way to see a phrasing as a piece of up to four words and the rest around it."""
     for start in range(len(words)):
-        for stop in range(start + 1, min(start + _LONGEST, len(words)) + 1):
+        for stop in range(start + 1, min(start + _MAX_PIECE_WORDS, len(words)) + 1):
             if stop - start < len(words):
                 yield words[:start], words[start:stop], words[stop:]
 
@@ -196,62 +196,70 @@ def _spelt(words: Words, like: str) -> str:
 
 
 Intent = tuple[list[str], str]  # phrasings and the answer they all get
-_TALK_SHARE = 0.3  # of the composed dialogues hold talk about something else
-_TALK_TURNS = (2, 4, 6)  # of that talk: whole exchanges, so that the question comes from the user
+_INTERLEAVED_SHARE = 0.3  # of the composed dialogues hold a few turns about something else
+_INTERLEAVED_TURNS = (2, 4, 6)  # whole exchanges, so that the question comes from the user
 
 
 def small_talk(
-    source: Source, intents: Sequence[Intent], variant: int, is_trained_on: Callable[[str], bool]
+    intents: Sequence[Intent],
+    variant: int,
+    is_trained_on: Callable[[str], bool],
+    *,
+    strength: float,
+    analogies: float,
+    rephrased: bool,
 ) -> Iterator[tuple[str, Dialogue]]:
     """Every phrasing with its answer, beside the phrasing as it stands in the file: the text that decides its split.
 
-    In every variant but the first, `rephrase` puts the training questions in other words, never in those of a
-    question that is held out, and `balance` shows questions of small intents more than once.
+    In every variant but the first, questions are put in other words, never in those of a question that is held out:
+    a share of them by `analogies`, all of them as other people type where they are `rephrased`. Questions of small
+    intents are shown more than once, by the `strength` of the balance.
     """
     trained = tuple(tuple(filter(is_trained_on, questions)) for questions, _ in intents)
     largest = max(map(len, trained), default=0)
     for number, (questions, answer) in enumerate(intents):
-        copies = (largest / len(trained[number])) ** source.balance if variant and trained[number] else 1.0
+        copies = (largest / len(trained[number])) ** strength if variant and trained[number] else 1.0
         for question in questions:
             rng = random.Random(f"{variant} {question}")
             for _ in range(int(copies) + (rng.random() < copies % 1)):
                 asked = question
-                if source.rephrase and variant:
-                    if rng.random() < source.analogies:
-                        asked = _learnt(trained).rephrase(question, number, rng, is_trained_on)
-                    asked = _as_typed(asked, rng, is_trained_on)
+                if variant and (rephrased or analogies):
+                    if rng.random() < analogies:
+                        asked = _learnt_analogies(trained).rephrase(question, number, rng, is_trained_on)
+                    if rephrased:
+                        asked = _as_typed(asked, rng, is_trained_on)
                 yield question, turns((asked, answer))
 
 
 def unanswerable(
-    source: Source, questions: Iterable[str], variant: int, is_trained_on: Callable[[str], bool]
+    questions: Iterable[str], reply: str, variant: int, is_trained_on: Callable[[str], bool], *, rephrased: bool
 ) -> Iterator[tuple[str, Dialogue]]:
     """Questions beyond what the model can know, all with the reply that says so."""
     for question in questions:
         asked = question
-        if source.rephrase and variant:
+        if rephrased and variant:
             asked = _as_typed(question, random.Random(f"{variant} {question}"), is_trained_on)
-        yield question, turns((asked, source.reply))
+        yield question, turns((asked, reply))
 
 
 def composed(
-    dialogues: Iterator[Dialogue], source: Source, variant: int, talks: Sequence[Dialogue] = ()
+    dialogues: Iterator[Dialogue], compose: Compose, seed: str, others: Sequence[Dialogue] = ()
 ) -> Iterator[Dialogue]:
-    """Each dialogue once, some alone and some joined to others, in an order of this variant's own.
+    """Each dialogue once, some alone and some joined to others, in an order of the seed's own.
 
-    A few turns of one of the `talks` stand before, between or after some of them.
+    A few turns of one of the `others` stand before, between or after some of them.
     """
     items = list(dialogues)
-    rng = random.Random(f"compose {variant} {source.name}")
+    rng = random.Random(seed)
     rng.shuffle(items)
     while items:
-        count = rng.randint(2, source.compose) if rng.random() < source.compose_share else 1
-        taken = [items.pop() for _ in range(min(count, len(items)))]
-        if talks and rng.random() < _TALK_SHARE:
-            talk = rng.choice(talks).messages
-            talk = talk[: min(rng.choice(_TALK_TURNS), len(talk) // 2 * 2)]
-            taken.insert(rng.randint(0, len(taken)), Dialogue(talk))
-        yield Dialogue(tuple(message for dialogue in taken for message in dialogue.messages))
+        count = rng.randint(2, compose.up_to) if rng.random() < compose.share else 1
+        joined = [items.pop() for _ in range(min(count, len(items)))]
+        if others and rng.random() < _INTERLEAVED_SHARE:
+            other = rng.choice(others).messages
+            other = other[: min(rng.choice(_INTERLEAVED_TURNS), len(other) // 2 * 2)]
+            joined.insert(rng.randint(0, len(joined)), Dialogue(other))
+        yield Dialogue(tuple(message for dialogue in joined for message in dialogue.messages))
 
 
 def _as_typed(question: str, rng: random.Random, is_trained_on: Callable[[str], bool]) -> str:
@@ -261,5 +269,5 @@ def _as_typed(question: str, rng: random.Random, is_trained_on: Callable[[str], 
 
 
 @lru_cache(maxsize=4)
-def _learnt(phrasings: tuple[tuple[str, ...], ...]) -> Analogies:
+def _learnt_analogies(phrasings: tuple[tuple[str, ...], ...]) -> Analogies:
     return Analogies.learn(phrasings)

@@ -1,4 +1,4 @@
-"""Contestants in turns: processes that are all open at once, one working at a time, in an order that rotates."""
+"""Engines in turns: processes that are all open at once, one working at a time, in an order that rotates."""
 
 import json
 import os
@@ -36,7 +36,7 @@ class Task:
 
 @dataclass
 class Record:
-    """What one contestant did."""
+    """What one engine did."""
 
     name: str
     import_mb: float
@@ -108,7 +108,7 @@ class Process:
         self._errors.close()
 
 
-def contest(
+def compare(
     folders: Mapping[str, Path],
     tasks: Sequence[Task],
     *,
@@ -117,7 +117,7 @@ def contest(
     device: str = "cpu",
     pythons: Mapping[str, str] | None = None,
 ) -> dict[str, Record]:
-    """Every contestant does every task, once a round, in turns; entry → record."""
+    """Every engine does every task, once a round, in turns; entry → record."""
     interpreters = pythons or {}
     with ExitStack() as stack:
         processes = {

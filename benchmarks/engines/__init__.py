@@ -1,4 +1,4 @@
-"""Who takes part: each module opens a model folder of its own kind behind the same small interface."""
+"""The engines that are compared: each module opens a model folder of its own kind behind the same small interface."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any, Protocol
 
 
-class Contestant(Protocol):
+class Engine(Protocol):
     """A loaded model that continues rows of ids by a fixed number of tokens, always choosing the likeliest."""
 
     def generate(self, rows: Sequence[Sequence[int]], n_new: int) -> list[list[int]]:

@@ -1,0 +1,127 @@
+"""The paper in numpy as a backend: slow, without torch, and a witness that shares no code with the others."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tiny_transformer.backends.base import AttentionArrays, Batch, check_inputs, check_threads
+from tiny_transformer.backends.paper import Maps, Paper
+from tiny_transformer.bundle import Bundle
+from tiny_transformer.config import ModelConfig
+from tiny_transformer.errors import BackendError, InputError
+
+
+@dataclass
+class NumpyState:
+    """The texts so far. There is no cache: every step reads them again from their start."""
+
+    texts: list[list[int]]
+    encoded: list[np.ndarray | None]  # per text, its encoded source (S D)
+    capacity: int  # the most tokens that a text may have
+
+
+class NumpyBackend:
+    """The paper behind the protocol of `backends/base.py`, one row after the other."""
+
+    name = "numpy"
+    max_rows = 1
+
+    def __init__(self, config: ModelConfig, weights: Mapping[str, np.ndarray]) -> None:
+        self.config = config
+        self.paper = Paper(config, weights)
+
+    def start(self, prefix: Batch, source: Batch | None, capacity: int) -> tuple[np.ndarray, NumpyState]:
+        """Read source and prefix; logits (B, V) after each row's last prefix token."""
+        sources = self._checked_sources(prefix, source)
+        n_new, max_length = prefix.ids.shape[1], self.config.max_length
+        if not n_new <= capacity <= max_length:
+            template = "capacity is {capacity}; choose from {n_new} to {max_length}."
+            raise InputError(template, capacity=capacity, n_new=n_new, max_length=max_length)
+        encoded = [None if ids is None else self.paper.encode(ids, []) for ids in sources]
+        texts = [ids[:length].tolist() for ids, length in zip(prefix.ids, prefix.lengths, strict=True)]
+        state = NumpyState(texts, encoded, capacity)
+        return self._last_logits(state), state
+
+    def step(self, ids: np.ndarray, state: NumpyState) -> tuple[np.ndarray, NumpyState]:
+        """Add tokens (B, T) to every row; logits (B, V) after the last. T > 1 for a single row only."""
+        Batch(ids, np.full(len(ids), ids.shape[-1], dtype=np.int64)).check(self.config, "step")
+        if len(ids) != len(state.texts) or (len(ids) > 1 and ids.shape[1] > 1):
+            template = "A step of shape {shape} does not fit a state of {size} rows."
+            raise InputError(template, shape=ids.shape, size=len(state.texts))
+        texts = [[*text, *new] for text, new in zip(state.texts, ids.tolist(), strict=True)]
+        needed = max(map(len, texts))
+        if needed > state.capacity:
+            template = "The cache has {capacity} places and {needed} are needed; ask for more."
+            raise InputError(template, capacity=state.capacity, needed=needed)
+        state = NumpyState(texts, state.encoded, state.capacity)
+        return self._last_logits(state), state
+
+    def reorder(self, state: NumpyState, rows: np.ndarray) -> NumpyState:
+        """The state whose row i was row rows[i]; rows may be repeated or left out."""
+        return NumpyState([state.texts[row] for row in rows], [state.encoded[row] for row in rows], state.capacity)
+
+    def join(self, state: NumpyState, other: NumpyState) -> NumpyState:
+        """The rows of both, `other`'s behind; both were started with the same capacity."""
+        return NumpyState(state.texts + other.texts, state.encoded + other.encoded, state.capacity)
+
+    def side_by_side(self, n_rows: int) -> list["NumpyBackend"]:
+        """This one alone."""
+        return [self]
+
+    def logits(self, target: Batch, source: Batch | None) -> np.ndarray:
+        """Logits (B, T, V) of a whole target at once; values at padding mean nothing."""
+        return np.stack([logits for logits, *_ in self._read(target, source)]).astype(np.float32)
+
+    def attention(self, target: Batch, source: Batch | None) -> AttentionArrays:
+        """Every attention weight of one pass over the whole target, with zeros at the source's padding."""
+        n_target = target.ids.shape[1]
+        _, encoder, decoder, cross = zip(*self._read(target, source), strict=True)
+        if source is None:
+            return AttentionArrays(None, _stacked(decoder, n_target, n_target), None)
+        n_source = source.ids.shape[1]
+        sizes = ((n_source, n_source), (n_target, n_target), (n_target, n_source))
+        return AttentionArrays(
+            *(_stacked(maps, *size) for maps, size in zip((encoder, decoder, cross), sizes, strict=True))
+        )
+
+    def _read(self, target: Batch, source: Batch | None) -> list[tuple[np.ndarray, Maps, Maps, Maps]]:
+        """For each row its logits (T V) and the maps of encoder, decoder and cross-attention.
+
+        The padding of a target is read, too: it stands on the right, where no real position looks.
+        """
+        found = []
+        for ids, source_ids in zip(target.ids, self._checked_sources(target, source), strict=True):
+            encoder, decoder, cross = Maps(), Maps(), Maps()
+            encoded = None if source_ids is None else self.paper.encode(source_ids, encoder)
+            found.append((self.paper.decode(ids, encoded, decoder, cross), encoder, decoder, cross))
+        return found
+
+    def _checked_sources(self, target: Batch, source: Batch | None) -> list[np.ndarray | None]:
+        """Each row's source without its padding; None where the model has no encoder."""
+        check_inputs(self.config, target, source)
+        if source is None:
+            return [None] * len(target.ids)
+        return [ids[:length] for ids, length in zip(source.ids, source.lengths, strict=True)]
+
+    def _last_logits(self, state: NumpyState) -> np.ndarray:
+        """What each text scores as its next token (B V)."""
+        pairs = zip(state.texts, state.encoded, strict=True)
+        return np.stack([self.paper.decode(np.array(ids), e, [], [])[-1] for ids, e in pairs]).astype(np.float32)
+
+
+def _stacked(rows: Sequence[Maps], n_queries: int, n_keys: int) -> np.ndarray:
+    """The maps (H T S) of every row and layer in one array (L B H T S)."""
+    found = np.zeros((len(rows[0]), len(rows), len(rows[0][0]), n_queries, n_keys), dtype=np.float32)
+    for b, maps in enumerate(rows):
+        for layer, weights in enumerate(maps):
+            found[layer, b, :, : weights.shape[1], : weights.shape[2]] = weights
+    return found
+
+
+def open_numpy(bundle: Bundle, device: str | None = None, threads: int | None = None) -> NumpyBackend:
+    """The folder's weights; numpy computes on the CPU and chooses its own number of threads."""
+    check_threads(threads)
+    if device not in (None, "cpu"):
+        raise BackendError("The device {device!r} is not supported; choose cpu.", device=device)
+    return NumpyBackend(bundle.config, bundle.weights())
