@@ -215,7 +215,7 @@ def constants() -> list[TensorProto]:
 def integer_linear(
     x: str, weight: str, scales: str, bias: str | None, y: str, shape: Sequence[int]
 ) -> tuple[list[NodeProto], list[TensorProto]]:
-    """Nodes and constants of y = x Wᵀ + bias; W lies as bytes (N, blocks, k) with a scale a block (N, blocks)."""
+    """Nodes and constants of y = x Wᵀ + bias; W lies as bytes (N, blocks, k) with one scale per block (N, blocks)."""
     _, n, width = shape
     parts = [f"{y}.{i}" for i in range(n)]
     tensors = [numpy_helper.from_array(np.array(i, dtype=np.int64), f"{part}.number") for i, part in enumerate(parts)]
