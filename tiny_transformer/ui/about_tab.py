@@ -14,11 +14,10 @@ from tiny_transformer.bundle import CARD, TORCHSCRIPT, Bundle
 from tiny_transformer.errors import BundleError, ParityError, Sentence
 from tiny_transformer.parity import ParityReport, stored_report
 from tiny_transformer.training_record import TrainingRecord
-from tiny_transformer.ui.compare_tab import number
 from tiny_transformer.ui.handlers import QUIET, language_of, user_errors
 from tiny_transformer.ui.header import Header
 from tiny_transformer.ui.i18n import Language, say, translated
-from tiny_transformer.ui.markup import line_chart, row, said, section, table
+from tiny_transformer.ui.markup import line_chart, number, row, said, section, table
 from tiny_transformer.ui.service import PageService
 
 FILES = "/files"  # where the server hands out a model's files
@@ -91,7 +90,7 @@ def _badge(bundle: Bundle, report: ParityReport | None, problem: Sentence | None
 
 def _sizes(bundle: Bundle, language: Language) -> str:
     config = bundle.config
-    parameters = sum(math.prod(entry.shape) for entry in bundle.index.tensors.values())
+    parameters = config.n_parameters
     layers = (
         f"{config.n_encoder_layers} + {config.n_decoder_layers}"
         if config.n_encoder_layers

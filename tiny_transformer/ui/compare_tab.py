@@ -10,7 +10,7 @@ from tiny_transformer.ui.comparison import BackendRun, Comparison, Difference
 from tiny_transformer.ui.handlers import QUIET, language_of, user_errors
 from tiny_transformer.ui.header import Header, PromptBox
 from tiny_transformer.ui.i18n import Language, say, translated
-from tiny_transformer.ui.markup import empty, notes, table
+from tiny_transformer.ui.markup import empty, notes, number, table
 from tiny_transformer.ui.service import PageService
 
 _COLOURS = {"equal": "good", "tie": "fair", "differ": "bad", "alone": "fair"}
@@ -122,19 +122,6 @@ def _difference_cell(difference: Difference | None, language: Language) -> str:
     if difference.tolerance == 0 and difference.max_difference == 0:
         return say(language, "cell_exact")
     return say(language, "cell_allowed", value=value, tolerance=number(difference.tolerance))
-
-
-def number(value: float) -> str:
-    """A difference: 0, 0.25 or 1.2 × 10⁻⁶, never more digits than mean something."""
-    if value == 0:
-        return "0"
-    if value >= 0.01:
-        return f"{value:.3g}"
-    mantissa, exponent = f"{value:.1e}".split("e")
-    return f"{mantissa} × 10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
-
-
-_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 class CompareTab:

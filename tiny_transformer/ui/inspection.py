@@ -12,6 +12,7 @@ from tiny_transformer.backends.base import Batch
 from tiny_transformer.errors import Sentence
 from tiny_transformer.generation.prompt import Prompt
 from tiny_transformer.generation.sampling import likeliest, log_normalizer
+from tiny_transformer.position_tables import rotary_table, sinusoidal_table
 from tiny_transformer.text_model import TextModel
 from tiny_transformer.tokenizer import Message, Tokenizer
 
@@ -117,11 +118,9 @@ def position_table(model: TextModel, length: int = MAX_SHOWN) -> np.ndarray | No
     if config.positions == "learned":
         table = model.bundle.weights()["embedding.positions"][:length].astype(np.float64)
         return table / np.abs(table).max()
-    width = config.d_model if config.positions == "sinusoidal" else config.d_head
-    angles = np.arange(length)[:, None] * 10_000.0 ** (-np.arange(0, width, 2) / width)
     if config.positions == "rotary":
-        return np.cos(angles)
-    return np.stack((np.sin(angles), np.cos(angles)), axis=-1).reshape(length, -1)
+        return rotary_table(length, config.d_head)[:, : config.d_head // 2]  # the cosines; the sines come behind them
+    return sinusoidal_table(length, config.d_model)
 
 
 def visible_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, ...]:

@@ -183,3 +183,16 @@ def percent(probability: float) -> str:
     if value < 0.1:
         return "< 0.1 %"
     return f"{value:.0f} %" if value >= 10 else f"{value:.1f} %"
+
+
+def number(value: float) -> str:
+    """A difference: 0, 0.25 or 1.2 × 10⁻⁶, never more digits than mean something."""
+    if value == 0:
+        return "0"
+    if value >= 0.01:
+        return f"{value:.3g}"
+    mantissa, exponent = f"{value:.1e}".split("e")
+    return f"{mantissa} × 10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
+
+
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")

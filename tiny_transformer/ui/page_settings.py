@@ -1,14 +1,13 @@
 """The settings of `python app.py`: on the command line or by environment variables."""
 
 import argparse
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from tiny_transformer.backends import BACKENDS
-from tiny_transformer.errors import ConfigError
+from tiny_transformer.checks import check_number
 
 SHIPPED = Path(__file__).resolve().parents[2] / "checkpoints"
 DEFAULT_MODELS = (str(SHIPPED / "chat"), str(SHIPPED / "translate"))
@@ -29,9 +28,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for f in fields(self):
-            value = getattr(self, f.name)
-            if not math.isfinite(value) or value <= 0:
-                raise ConfigError("max_{f} is {value}; choose a number above 0.", f=f.name, value=value)
+            check_number(f"max_{f.name}", getattr(self, f.name), 0, 1e9, above=True)
 
 
 @dataclass(frozen=True, kw_only=True)
