@@ -81,6 +81,7 @@ def test_a_graph_follows_from_the_config_alone(tmp_path: Path):
         assert (first.folder / file).read_bytes() == (second.folder / file).read_bytes()
 
 
+@pytest.mark.long
 def test_a_wrong_graph_is_never_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A deliberately broken exporter: it forgets the bias of every linear layer."""
     bundle = save_random(tmp_path / "model", small_config("decoder-only", n_decoder_layers=1))
@@ -92,6 +93,7 @@ def test_a_wrong_graph_is_never_written(tmp_path: Path, monkeypatch: pytest.Monk
     assert not [name for name in os.listdir(bundle.folder) if name.endswith(".tmp")]
 
 
+@pytest.mark.long
 def test_a_mask_that_is_not_applied_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     bundle = save_random(tmp_path / "model", small_config("encoder-decoder", n_encoder_layers=1, n_decoder_layers=1))
     attend = fused._multi_head_attention
