@@ -1,4 +1,4 @@
-"""Small models exported once a run, in whichever xdist worker asks first: a set that holds every pair of options."""
+"""Small models exported once per run, in whichever xdist worker asks first: a set that holds every pair of options."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +33,7 @@ def _models() -> dict[str, dict[str, Any]]:
     found = {}
     for i, positions in enumerate(POSITIONS):
         for second in (0, 1):
-            options = {name: values[bits[i] ^ second] for name, (values, bits) in OPTIONS.items()}
+            options = {name: values[bits[i % len(bits)] ^ second] for name, (values, bits) in OPTIONS.items()}
             found[f"{options['architecture']}-{positions}"] = {"positions": positions, **options}
     return found
 
