@@ -52,7 +52,7 @@ class NumpyBackend:
         texts = [[*text, *new] for text, new in zip(state.texts, ids.tolist(), strict=True)]
         needed = max(map(len, texts))
         if needed > state.capacity:
-            template = "The cache has {capacity} places and {needed} are needed; ask for more."
+            template = "The cache has {capacity} slots and {needed} are needed; ask for more."
             raise InputError(template, capacity=state.capacity, needed=needed)
         state = NumpyState(texts, state.encoded, state.capacity)
         return self._last_logits(state), state
