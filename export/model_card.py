@@ -1,14 +1,19 @@
-"""The model card: metadata for the Hub, how to use the model, its results, its parity and its training."""
+"""The model card: metadata, examples and figures for the text in card.md.j2."""
 
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from huggingface_hub import EvalResult, ModelCardData
+from jinja2 import Template
+
 from tiny_transformer import atomic
-from tiny_transformer.bundle import CARD, CURVE, EVALUATION, TRAINING, WEIGHTS, Bundle, graph_files
+from tiny_transformer.bundle import CARD, CURVE, EVALUATION, TRAINING, Bundle, graph_files
+from tiny_transformer.config import GenerationConfig
 from tiny_transformer.errors import ExportError
 from tiny_transformer.parity.report import ParityReport
 from tiny_transformer.text_model import load
@@ -31,29 +36,45 @@ _LICENCES = """
 LICENCES = frozenset(_LICENCES.split())
 
 
-def front_matter(bundle: Bundle, record: TrainingRecord, name: str, licence: str = "") -> dict[str, Any]:
-    """The metadata as plain values, checked."""
+class _Result(EvalResult):
+    """One figure of the metadata; the library would join data sets that differ by their name alone."""
+
+    @property
+    def unique_identifier(self) -> tuple[Any, ...]:
+        """What figures of one data set have in common."""
+        return (*super().unique_identifier, self.dataset_name)
+
+
+def card_metadata(bundle: Bundle, record: TrainingRecord, name: str, licence: str = "") -> ModelCardData:
+    """The metadata between the card's two lines of dashes, checked."""
     generation = bundle.generation
     languages = [*generation.source_languages, generation.target_language] if generation.source_languages else []
-    values: dict[str, Any] = {
-        "language": _unique(languages or list(record.recipe.get("languages", ()))),
-        "license": licence or record.licence or UNKNOWN_LICENCE,
-        "library_name": LIBRARY,
-        "pipeline_tag": PIPELINE_TAGS[generation.task],
-        "tags": [LIBRARY, "transformer", bundle.config.architecture, "onnx", "pytorch"],
-        "datasets": _unique([source.dataset for source in record.sources]),
-        "model-index": _model_index(record, name, PIPELINE_TAGS[generation.task]),
-    }
-    values = {key: value for key, value in values.items() if value}
-    check_metadata(values)
-    return values
-
-
-def as_yaml(values: dict[str, Any]) -> str:
-    """The block between the two lines of dashes, with them."""
-    import yaml  # type: ignore[import-untyped]
-
-    return f"---\n{yaml.safe_dump(values, sort_keys=False, allow_unicode=True)}---\n"
+    task = PIPELINE_TAGS[generation.task]
+    results: list[EvalResult] = [
+        _Result(
+            task_type=task,
+            dataset_type="custom",
+            dataset_name=figure.data,
+            dataset_split=figure.split,
+            metric_type=figure.metric,
+            metric_name=METRICS[figure.metric],
+            metric_value=round(figure.value, 2),
+        )
+        for figure in record.figures
+        if figure.metric in METRICS
+    ]
+    data = ModelCardData(
+        language=_unique(languages or list(record.recipe.get("languages", ()))) or None,
+        license=licence or record.licence or UNKNOWN_LICENCE,
+        library_name=LIBRARY,
+        pipeline_tag=task,
+        tags=[LIBRARY, "transformer", bundle.config.architecture, "onnx", "pytorch"],
+        datasets=_unique([source.dataset for source in record.sources]) or None,
+        model_name=name if results else None,
+        eval_results=results or None,
+    )
+    check_metadata(data.to_dict())  # type: ignore[no-untyped-call]
+    return data
 
 
 def check_metadata(values: dict[str, Any]) -> None:
@@ -65,9 +86,8 @@ def check_metadata(values: dict[str, Any]) -> None:
         )
     tag = values.get("pipeline_tag")
     if tag not in PIPELINE_TAGS.values():
-        raise ExportError(
-            "The pipeline tag {tag!r} is none of {set}.", tag=tag, set=", ".join(sorted(set(PIPELINE_TAGS.values())))
-        )
+        known = ", ".join(sorted(set(PIPELINE_TAGS.values())))
+        raise ExportError("The pipeline tag {tag!r} is none of {known}.", tag=tag, known=known)
     for language in values.get("language", []):
         if not re.fullmatch(r"[a-z]{2,3}", language):
             raise ExportError(
@@ -77,31 +97,9 @@ def check_metadata(values: dict[str, Any]) -> None:
         for result in model["results"]:
             for metric in result["metrics"]:
                 if not math.isfinite(metric["value"]):
+                    template = "{metric} on {data} is {value}; a card needs a finite figure."
                     data = result["dataset"]["name"]
-                    raise ExportError(
-                        "{metric} on {data} is {metric_2}; a card needs a finite figure.",
-                        metric=metric["name"],
-                        data=data,
-                        metric_2=metric["value"],
-                    )
-
-
-def _model_index(record: TrainingRecord, name: str, task: str) -> list[dict[str, Any]]:
-    results: list[dict[str, Any]] = []
-    for data in _unique([figure.data for figure in record.figures]):
-        figures = [figure for figure in record.figures if figure.data == data and figure.metric in METRICS]
-        if figures:
-            results.append(
-                {
-                    "task": {"type": task},
-                    "dataset": {"name": data, "type": "custom", "split": figures[0].split},
-                    "metrics": [
-                        {"type": figure.metric, "name": METRICS[figure.metric], "value": round(figure.value, 2)}
-                        for figure in figures
-                    ],
-                }
-            )
-    return [{"name": name, "results": results}] if results else []
+                    raise ExportError(template, metric=metric["name"], data=data, value=metric["value"])
 
 
 def _unique(values: list[str]) -> list[str]:
@@ -285,21 +283,31 @@ _INVITATION = "*Notes of the author go between these two lines; a push keeps the
 
 
 def model_card(bundle: Bundle, report: ParityReport, repo_id: str, *, licence: str = "", by_hand: str = "") -> str:
-    """The whole README.md of a model repo; equal record give equal text."""
+    """The whole README.md of a model repo; equal records give equal text."""
     record = TrainingRecord.read(bundle.folder)
     name = repo_id.rsplit("/", 1)[-1]
-    sections = [
-        f"# {name}\n\n{_what(bundle)}",
-        f"{START}\n{by_hand or _INVITATION}\n{END}",
-        _examples(bundle),
-        _usage(bundle, repo_id),
-        _results(record),
-        _parity(report),
-        _training(bundle, record),
-        _limits(bundle),
-    ]
-    metadata = as_yaml(front_matter(bundle, record, name, licence))
-    return metadata + "\n" + "\n\n".join(section for section in sections if section) + "\n"
+    # Not `ModelCard.from_template`: it reads its own text again and then joins the figures of different data sets.
+    template = Template(Path(__file__).with_name("card.md.j2").read_text(encoding="utf-8"), keep_trailing_newline=True)
+    card: str = template.render(
+        card_data=card_metadata(bundle, record, name, licence).to_yaml(),
+        name=name,
+        repo_id=repo_id,
+        config=bundle.config,
+        generation=bundle.generation,
+        does=_does(bundle.generation),
+        by_hand=f"{START}\n{by_hand or _INVITATION}\n{END}",
+        examples=_examples(bundle),
+        example=json.dumps(example_text(bundle), ensure_ascii=False),
+        bare_onnx=bare_onnx(bundle, repo_id),
+        record=record,
+        results=_results(record),
+        report=report,
+        parity=_parity(report),
+        sources=_sources(record),
+        has_evaluation=bundle.has(EVALUATION),
+        has_curve=bundle.has(CURVE),
+    )
+    return card
 
 
 def refresh_card(bundle: Bundle, report: ParityReport, name: str, *, licence: str = "", published: str = "") -> str:
@@ -319,60 +327,29 @@ def written_by_hand(card: str) -> str:
     return "" if not (start and end) or text.strip() == _INVITATION else text.strip()
 
 
-def _what(bundle: Bundle) -> str:
-    config, generation = bundle.config, bundle.generation
-    parameters = sum(entry.length // (2 if "16" in entry.dtype else 4) for entry in bundle.index.tensors.values())
-    layers = f"{config.n_decoder_layers} layers"
-    if config.is_encoder_decoder:
-        layers = f"{config.n_encoder_layers} encoder and {config.n_decoder_layers} decoder layers"
-    target = f" into {generation.target_language}" if generation.target_language else ""
-    does = {
-        "translate": f"translates {' or '.join(generation.source_languages) or 'text'}{target}",
-        "chat": "holds a conversation",
-        "complete": "continues text",
-    }[generation.task]
-    return (
-        f"A small Transformer that {does}: {config.architecture}, {parameters / 1e6:.1f} million parameters, {layers} "
-        f"of width {config.d_model} with {config.n_heads} heads, a vocabulary of {config.vocab_size:,} and a context "
-        f"of {config.max_length} tokens. Made with Tiny Transformer: one set of weights (`{WEIGHTS}`) for PyTorch, "
-        "TorchScript and ONNX Runtime, proven equal before it was published."
-    )
-
-
-def _usage(bundle: Bundle, repo_id: str) -> str:
-    quoted = json.dumps(example_text(bundle), ensure_ascii=False)  # double quotes, as the formatter of this project
-    ours = f'import tiny_transformer as tt\n\nmodel = tt.load("{repo_id}")\nprint(model.generate({quoted}).text)\n'
-    return (
-        "## How to use it\n\n"
-        "With Tiny Transformer (`pip install tiny-transformer`), every file checked against the parity report:\n\n"
-        f"```python\n{ours}```\n\n"
-        "With ONNX Runtime alone (`pip install onnxruntime tokenizers huggingface_hub`):\n\n"
-        f"```python\n{bare_onnx(bundle, repo_id)}```\n\n"
-        "As a page in the browser, from a checkout of Tiny Transformer:\n\n"
-        f"```bash\npython app.py --model {repo_id}\n```"
-    )
+def _does(generation: GenerationConfig) -> str:
+    if generation.task == "translate":
+        target = f" into {generation.target_language}" if generation.target_language else ""
+        return f"translates {' or '.join(generation.source_languages) or 'text'}{target}"
+    return {"chat": "holds a conversation", "complete": "continues text"}[generation.task]
 
 
 def _examples(bundle: Bundle) -> str:
     if not has_examples(bundle):
         return ""
     found = examples(bundle)
-    head = "## Examples\n\nWhat the model says to sentences made up for this card, greedily, good or bad:\n\n"
     if bundle.generation.task == "translate":
-        return head + _table(("text", "translation"), [(turn.said, turn.answer) for (turn,) in found])
+        return _table(("text", "translation"), [(turn.said, turn.answer) for (turn,) in found])
     blocks = [as_dialogue(turns).replace("```", "") for turns in found]  # a fence would end the block
-    return head + "\n\n".join(f"```text\n{block}\n```" for block in blocks)
+    return "\n\n".join(f"```text\n{block}\n```" for block in blocks)
 
 
 def _results(record: TrainingRecord) -> str:
-    if not record.figures:
-        return ""
     rows = [
         (f.data, f.split, METRICS.get(f.metric, f.metric), f"{f.value:.2f}", f"{f.examples:,}", f"`{f.signature}`")
         for f in record.figures
     ]
-    table = _table(("data", "split", "metric", "value", "examples", "signature"), rows)
-    return f"## Results\n\n{table}\n\nMeasured on these weights as they are stored, with {record.decoding}."
+    return _table(("data", "split", "metric", "value", "examples", "signature"), rows)
 
 
 def _parity(report: ParityReport) -> str:
@@ -384,57 +361,21 @@ def _parity(report: ParityReport) -> str:
         worst = "judged by its task" if task else f"{max((case.max_absolute for case in cases), default=0.0):.1e}"
         verdict = "equal" if all(case.passed for case in cases) else "differs"
         rows.append((candidate, str(len(cases)), worst, f"{verdict}{f' ({task})' if task else ''}"))
-    table = _table(("backend", "cases", "largest difference of a logit", "verdict"), rows)
-    reference = f"PyTorch ({report.reference}, {report.versions.get('torch', '?')})"
-    return (
-        f"## Parity\n\nEvery backend was compared with {reference} on logits and on generated text:\n\n{table}\n\n"
-        "`parity.json` has every case and the SHA-256 of every file it vouches for."
-    )
+    return _table(("backend", "cases", "largest difference of a logit", "verdict"), rows)
 
 
-_UNKNOWN_DATA = "what that model learnt from is not known"
-
-
-def _training(bundle: Bundle, record: TrainingRecord) -> str:
-    if not (record.recipe_name or record.sources):
-        return ""
-    about = (
-        f"Recipe `{record.recipe_name}`: {record.run_summary}."
-        if record.run_summary
-        else f"Recipe `{record.recipe_name}`."
-    )
-    if record.started_from:
-        known = "the data of both is listed" if record.started_from.get("sources") else _UNKNOWN_DATA
-        about += f" It went on from the weights of `{record.started_from.get('name', '?')}`; {known}."
+def _sources(record: TrainingRecord) -> str:
     rows = [
         (f"[{s.name}]({s.url})" if s.url else s.name, f"`{s.path}`", s.licence or "not stated", s.attribution)
         for s in record.sources
     ]
-    table = _table(("data", "file", "licence", "attribution"), rows) if rows else ""
-    parts = ["## Training", about, table, "`training.json` has the whole recipe and the SHA-256 of every data file."]
-    if bundle.has(EVALUATION):
-        parts.append(f"`{EVALUATION}` is a fixed sample of the test data, under the same licences.")
-    if bundle.has(CURVE):
-        parts.append(f"![Loss over the training run]({CURVE})")
-    return "\n\n".join(part for part in parts if part)
+    return _table(("data", "file", "licence", "attribution"), rows)
 
 
-def _limits(bundle: Bundle) -> str:
-    generation = bundle.generation
-    specific = {
-        "translate": "It was trained on short everyday sentences of the data above: names, numbers, long or technical "
-        "texts and other languages come out badly, and nothing in the output says so.",
-        "chat": "It has the knowledge of a very small model: what it says about the world is often wrong, and it is no "
-        "source of advice.",
-        "complete": "It continues text in the style of its data, true or not.",
-    }[generation.task]
-    return (
-        f"## Limits\n\n{specific} It reads at most {generation.max_source_tokens} tokens and repeats the biases of its "
-        "data. Do not let it decide anything that matters to a person."
-    )
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown; nothing without rows."""
+    if not rows:
+        return ""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
 

@@ -5,10 +5,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import SpaceCardData
+
 from tiny_transformer.errors import ExportError, HubError, Sentence
 
 from .hub_repository import Remote, local_files
-from .model_card import as_yaml
 
 PYTHON = "3.12"  # a Space's default is too old for ONNX Runtime
 APP, STARTER, LIBRARY, REQUIREMENTS, CARD = "app.py", "space.py", "tiny_transformer", "requirements.txt", "README.md"
@@ -49,7 +50,7 @@ def stage_space(
     shutil.copytree(root / LIBRARY, folder / LIBRARY, ignore=_LEAVE_OUT)
     (folder / STARTER).write_text(_starter(model, revision, hardware), encoding="utf-8")
     (folder / REQUIREMENTS).write_text("".join(f"{line}\n" for line in _requirements(pins, hardware)), encoding="utf-8")
-    metadata = {
+    metadata: dict[str, Any] = {
         "title": name.rsplit("/", 1)[-1],
         "emoji": "🔬",
         "colorFrom": "indigo",
@@ -63,7 +64,7 @@ def stage_space(
         **({"suggested_hardware": hardware} if on_gpu(hardware) else {}),  # for those who duplicate the Space
     }
     text = _TEXT.format(name=metadata["title"], model=model, revision=revision, endpoint=endpoint)
-    (folder / CARD).write_text(as_yaml(metadata) + text, encoding="utf-8")
+    (folder / CARD).write_text(f"---\n{SpaceCardData(**metadata).to_yaml()}\n---\n{text}", encoding="utf-8")
 
 
 def check_checkout(root: Path) -> None:

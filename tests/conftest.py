@@ -32,8 +32,9 @@ settings.register_profile(
 )
 settings.load_profile("repeatable")
 
-# Fixtures that take more than a few seconds to set up (an export of a small model takes ten): who asks for one is long.
-LONG_FIXTURES = {"drawn", "exported", "models", "torchfree_python", "wheel"}
+# Fixtures that take seconds to set up or to use: an export of a small model takes ten, a test with a Hub starts
+# processes and waits for retries. Who asks for one is long.
+LONG_FIXTURES = {"drawn", "exported", "hub", "models", "torchfree_python", "wheel"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

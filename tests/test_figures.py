@@ -40,6 +40,7 @@ def test_no_figure_is_left_over_and_the_documents_show_all() -> None:
         assert [name for name in draw.FIGURES if f"figures/{name})" not in text] == []
 
 
+@pytest.mark.long
 def test_the_drawn_head_attends_to_the_letter_it_writes() -> None:
     weights = draw.reversing_weights()
     torch.testing.assert_close(weights.sum(dim=-1), torch.ones(len(draw.WORD) + 1))

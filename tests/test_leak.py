@@ -10,6 +10,8 @@ from torch.nn import functional as F
 from tests.support.models import tiny_config
 from tiny_transformer.model import DecoderOnly, EncoderDecoder, build_model
 
+pytestmark = pytest.mark.long
+
 VOCABULARY, LENGTH, ROWS, STEPS, UNSEEN = 16, 8, 32, 200, 20_000
 
 

@@ -67,7 +67,7 @@ def test_the_base_is_torch_free() -> None:
         "numpy",
         "onnxruntime",
         "tokenizers",
-        "safetensors",
+        "httpx2",
         "huggingface_hub",
     }
 

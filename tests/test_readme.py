@@ -22,7 +22,9 @@ from tiny_transformer.config import preset
 README, CHAPTER = Page(ROOT / "README.md"), Page(ROOT / "docs/paper-to-code.md")
 CHINESE = {page: Page(page.path.with_suffix(".zh-CN.md")) for page in (README, CHAPTER)}
 PAGES = [Page(path) for folder in (ROOT, ROOT / "docs") for path in sorted(folder.glob("*.md"))]
-RUNNING = [page for page in PAGES if page not in CHINESE.values() and page.languages >= {"python"}]
+# The reading path is a program with arguments; tests/test_reading_path.py runs it.
+NOT_RUN_HERE = [*CHINESE.values(), Page(ROOT / "docs/reading-path.md")]
+RUNNING = [page for page in PAGES if page not in NOT_RUN_HERE and page.languages >= {"python"}]
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path.name)
 
 PARSERS = {"tiny_transformer": "tiny_transformer.cli", "export": "export.commands"}

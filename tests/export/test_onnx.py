@@ -1,4 +1,4 @@
-"""The ONNX artefacts: their names, their size, what they say and do not say, and that a wrong one is never written."""
+"""The ONNX graphs: their names, their size, what they say and do not say, and that a wrong one is never written."""
 
 import itertools
 import os
@@ -60,7 +60,7 @@ def test_graphs_have_the_declared_ports_and_no_weights(exported: Exported, name:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_no_artefact_names_the_machine_that_made_it(exported: Exported, name: str):
+def test_no_file_names_the_machine_that_made_it(exported: Exported, name: str):
     bundle = exported(name)
     secrets = [str(ROOT), sys.prefix, sys.base_prefix, str(Path.home()), tempfile.gettempdir(), str(bundle.folder)]
     secrets += ["site-packages", ".py", os.uname().nodename, "exported-"]
@@ -81,6 +81,7 @@ def test_a_graph_follows_from_the_config_alone(tmp_path: Path):
         assert (first.folder / file).read_bytes() == (second.folder / file).read_bytes()
 
 
+@pytest.mark.long
 def test_a_wrong_graph_is_never_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A deliberately broken exporter: it forgets the bias of every linear layer."""
     bundle = save_random(tmp_path / "model", small_config("decoder-only", n_decoder_layers=1))
@@ -92,6 +93,7 @@ def test_a_wrong_graph_is_never_written(tmp_path: Path, monkeypatch: pytest.Monk
     assert not [name for name in os.listdir(bundle.folder) if name.endswith(".tmp")]
 
 
+@pytest.mark.long
 def test_a_mask_that_is_not_applied_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     bundle = save_random(tmp_path / "model", small_config("encoder-decoder", n_encoder_layers=1, n_decoder_layers=1))
     attend = fused._multi_head_attention

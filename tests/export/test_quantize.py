@@ -210,6 +210,7 @@ def run_layer(nodes: list, more: list, tensors: dict[str, np.ndarray], x: np.nda
     return session.run(["y"], {"x": x})[0]
 
 
+@pytest.mark.long
 def test_odd_widths_stay_in_float(tmp_path):
     """Blocks have at least 16 weights: a feed-forward of 24 keeps its output matrix, the rest goes to 8 bits."""
     config = small_config("decoder-only", d_ff=24, n_decoder_layers=1)
@@ -232,7 +233,7 @@ def test_exporting_again_gives_the_same_bytes(exported: Exported, tmp_path):
         assert (folder / file).read_bytes() == (source.folder / file).read_bytes()
 
 
-def test_graphs_of_other_weights_are_not_quantised(exported: Exported, tmp_path):
+def test_graphs_of_other_weights_are_not_quantized(exported: Exported, tmp_path):
     bundle = save_random(tmp_path / "model", small_config("decoder-only", n_decoder_layers=1))
     shutil.copy(exported("decoder-only-learned").folder / DECODER_ONNX, bundle.folder)
     with pytest.raises(BackendError, match="was made for another"):
