@@ -36,8 +36,8 @@ class NumpyBackend:
         sources = self._checked_sources(prefix, source)
         n_new, max_length = prefix.ids.shape[1], self.config.max_length
         if not n_new <= capacity <= max_length:
-            template = "capacity is {capacity}; choose from {n_new} to {max_length}."
-            raise InputError(template, capacity=capacity, n_new=n_new, max_length=max_length)
+            template = "capacity is {capacity}; choose from {low} to {high}."
+            raise InputError(template, capacity=capacity, low=n_new, high=max_length)
         encoded = [None if ids is None else self.paper.encode(ids, []) for ids in sources]
         texts = [ids[:length].tolist() for ids, length in zip(prefix.ids, prefix.lengths, strict=True)]
         state = NumpyState(texts, encoded, capacity)
@@ -52,7 +52,7 @@ class NumpyBackend:
         texts = [[*text, *new] for text, new in zip(state.texts, ids.tolist(), strict=True)]
         needed = max(map(len, texts))
         if needed > state.capacity:
-            template = "The cache has {capacity} places and {needed} are needed; ask for more."
+            template = "The cache has {capacity} slots and {needed} are needed; ask for more."
             raise InputError(template, capacity=state.capacity, needed=needed)
         state = NumpyState(texts, state.encoded, state.capacity)
         return self._last_logits(state), state
