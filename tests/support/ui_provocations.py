@@ -25,6 +25,7 @@ from tiny_transformer.bundle import (
     CONFIG,
     DECODER_INT8,
     DECODER_ONNX,
+    EMBEDDING,
     GENERATION,
     PARITY,
     TOKENIZER,
@@ -305,9 +306,11 @@ def damaged_weights(met: Met) -> None:
         as_text(WEIGHTS, "short"),
         in_json(CONFIG, vocab_size=301),
         in_json(CONFIG, d_ff=32),
+        in_weights(lambda weights: weights.update({"other": weights.pop(EMBEDDING)})),
         in_weights(lambda weights: weights.update({norm: weights[norm].astype(np.int64)})),
     )
     met.loaded(met.chat, "eager", in_weights(lambda weights: weights.update({"other": weights.pop(norm)})))
+    met.loaded(met.chat, "eager", in_weights(lambda weights: weights.update({"other": np.zeros(0, dtype=np.float32)})))
     met.loaded(met.chat, "eager", in_weights(lambda weights: weights.update({matrix: weights[matrix].T.copy()})))
     broken = met.damaged(met.chat, in_weights(lambda weights: weights[norm].fill(np.nan)))
     service = PageService(ModelStore([str(broken)], "eager"), Limits())

@@ -172,6 +172,8 @@ CHINESE: dict[str, str] = {
     "{path}: {name} is stored as {dtype}, not as {stored_as}; restore the file.": (
         "{path}：{name} 存为 {dtype}，而不是 {stored_as}；请恢复文件。"
     ),
+    "shape {shape}": "形状 {shape}",
+    "no such tensor": "没有这个张量",
     "{path} lacks {names}; it belongs to a model of another shape.": ("{path} 缺少 {names}；它属于另一种形状的模型。"),
     "{path} has the unknown {names}; it belongs to a model of another shape.": (
         "{path} 含有未知的 {names}；它属于另一种形状的模型。"
