@@ -12,7 +12,7 @@ from itertools import zip_longest
 from typing import Any
 
 from tiny_transformer.data.files import DataFile
-from tiny_transformer.errors import DataError, InputError
+from tiny_transformer.errors import DataError, InputError, Sentence
 from tiny_transformer.tokenizer import Message, message_parts
 
 
@@ -80,15 +80,21 @@ class Faults:
         """At the end of a source: a few malformed lines are said, once and not `again`, many are an error."""
         if not self.malformed:
             return
-        message = f"{self.malformed:,} of {self.lines:,} lines of {what} are malformed ({'; '.join(self.first)})"
+        faults = Sentence(
+            "{malformed:,} of {lines:,} lines of {what} are malformed ({first})",
+            malformed=self.malformed,
+            lines=self.lines,
+            what=what,
+            first="; ".join(self.first),
+        )
         if self.malformed > MAX_MALFORMED_SHARE * self.lines:
             raise DataError(
-                "{message}; more than {max_malformed_share:.0%} is too many, correct the file.",
-                message=message,
-                max_malformed_share=MAX_MALFORMED_SHARE,
+                "{faults}; more than {share:.0%} is too many, correct the file.",
+                faults=faults,
+                share=MAX_MALFORMED_SHARE,
             )
         if not again:
-            _say_once(f"{message}; they are left out.")
+            _say_once(f"{faults}; they are left out.")
 
 
 @cache

@@ -216,7 +216,7 @@ class Trainer:
         self._window_tokens += step.tokens
 
     def _syncing(self, *, last: bool) -> AbstractContextManager[None]:
-        """Gradients travel between devices once a step, with its last part."""
+        """Gradients travel between devices once per step, with its last part."""
         if last or self.world.size == 1:
             return nullcontext()
         return self._objective.no_sync()  # type: ignore[operator]
