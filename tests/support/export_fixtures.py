@@ -33,7 +33,7 @@ def _models() -> dict[str, dict[str, Any]]:
     found = {}
     for i, positions in enumerate(POSITIONS):
         for second in (0, 1):
-            options = {name: values[bits[i] ^ second] for name, (values, bits) in OPTIONS.items()}
+            options = {name: values[bits[i % len(bits)] ^ second] for name, (values, bits) in OPTIONS.items()}
             found[f"{options['architecture']}-{positions}"] = {"positions": positions, **options}
     return found
 
