@@ -1,10 +1,10 @@
 """Attention, linear layers and embedding as ONNX Runtime's fast operators, with the model's own parameters.
 
-The one place where a second form of a part exists, and for export only. Gemm takes the weights as they are
-stored, without a transpose, but rows only: so the decoder's stream is flat, one row a position. Add and
+Parts of the model in a second form, for export only. Gemm takes the weights as they are
+stored, without a transpose, but rows only: so the decoder's stream is flat, one row per position. Add and
 LayerNormalization stay two operators: ONNX Runtime's CPU takes longer for SkipLayerNormalization, up to eight times.
 
-Shapes: B batch, T new tokens, S source, C places of the cache, H heads, D model width, K head width.
+Shapes: B batch, T new tokens, S source, C cache slots, H heads, D model width, K head width.
 """
 
 from collections.abc import Callable

@@ -48,6 +48,7 @@ def table_formula(name: str, length: int, width: int) -> tuple[list[NodeProto], 
         frequency, phase = frequencies(width).repeat(2), np.tile([0.0, quarter], width // 2)
     else:
         frequency, phase = frequencies(2 * width), np.full(width, quarter if kind == COSINE else 0.0)
+    # The names stand in the graphs that are published.
     constants = {"places": np.arange(length, dtype=np.float64)[:, None], "frequency": frequency, "phase": phase}
     part = {key: f"{name}.{key}" for key in (*constants, "turned", "shifted", "float64")}
     nodes = [

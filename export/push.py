@@ -53,7 +53,7 @@ class PushOptions:
         """Refuse what cannot be, before any work."""
         for name in filter(None, (self.repo_id, self.space)):
             if not is_repo_id(name) or "@" in name:
-                raise InputError("{name} is no name for a repo on the Hub; write USER/NAME.", name=name)
+                raise InputError("{name} is no name for a Hub repo; write USER/NAME.", name=name)
         if self.create_pr and self.revision != MAIN:
             raise InputError("The Hub takes pull requests for main alone; leave out --revision or --create-pr.")
         if self.create_pr and self.space:

@@ -152,7 +152,7 @@ def quantize_graph(
 
 
 def _quantized_node(node: NodeProto, index: WeightIndex, linear_nodes: Callable[[Linear], LinearNodes]) -> LinearNodes:
-    """What stands in the place of a node: itself, unless it uses a quantized weight."""
+    """What replaces a node: itself, unless it uses a quantized weight."""
     where = {"Gemm": 1, "Gather": 0}.get(node.op_type)
     weight = "" if where is None else node.input[where]
     if weight + QUANTIZED not in index.tensors:
@@ -215,7 +215,7 @@ def constants() -> list[TensorProto]:
 def integer_linear(
     x: str, weight: str, scales: str, bias: str | None, y: str, shape: Sequence[int]
 ) -> tuple[list[NodeProto], list[TensorProto]]:
-    """Nodes and constants of y = x Wᵀ + bias; W lies as bytes (N, blocks, k) with a scale a block (N, blocks)."""
+    """Nodes and constants of y = x Wᵀ + bias; W lies as bytes (N, blocks, k) with one scale per block (N, blocks)."""
     _, n, width = shape
     parts = [f"{y}.{i}" for i in range(n)]
     tensors = [numpy_helper.from_array(np.array(i, dtype=np.int64), f"{part}.number") for i, part in enumerate(parts)]
@@ -255,7 +255,7 @@ def _summed(names: Sequence[str], y: str) -> Iterator[NodeProto]:
 
 
 def _quantized(x: str, name: str) -> Iterator[NodeProto]:
-    """Rows (R k) as bytes `name.rounded`, and one scale a row, `name.step`.
+    """Rows (R k) as bytes `name.rounded`, and one scale per row, `name.step`.
 
     A row of zeros has the scale 0 and bytes without meaning, which the scale makes zeros again.
     """

@@ -1,4 +1,4 @@
-"""What eager PyTorch says for a few inputs of each graph: the answers an artefact must give before it gets its name."""
+"""A graph is written only if it gives the answers of eager PyTorch for a few inputs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from torch import Tensor
 from tiny_transformer.atomic import replacing_file
 from tiny_transformer.backends.onnx_runtime import open_session
 from tiny_transformer.config import ModelConfig
-from tiny_transformer.errors import BackendError, ExportError
+from tiny_transformer.errors import BackendError, ExportError, Sentence
 from tiny_transformer.model import Memory, attention_maps
 from tiny_transformer.model.transformer import Transformer
 
@@ -98,7 +98,7 @@ def _memory_inputs(memory: Memory, mask: Tensor) -> dict[str, Tensor]:
 
 
 def _caches(pattern: str, keys: list[Tensor], values: list[Tensor], length: int | None = None) -> dict[str, Tensor]:
-    """Name → the first `length` places of each layer's keys and values."""
+    """Name → the first `length` cache slots of each layer's keys and values."""
     named = {}
     for layer, (key, value) in enumerate(zip(keys, values, strict=True)):
         named[pattern.format(layer, "key")] = key[:, :, :length]
@@ -114,47 +114,47 @@ def _sample(inputs: dict[str, Tensor], outputs: dict[str, Tensor]) -> Sample:
 
 
 TOLERANCE = 1e-4  # absolute and relative; float32 graphs differ from eager by about 1e-5
-INT8_SIMILARITY = 0.98  # cosine; the task is the judge of int8, this only catches a broken graph
+INT8_SIMILARITY = 0.98  # cosine; the task decides about 8 bits, this only catches a broken graph
 
-Compare = Callable[[np.ndarray, np.ndarray], str]  # what is wrong with (found, wanted), or nothing
+Compare = Callable[[np.ndarray, np.ndarray], Sentence | None]  # what is wrong with (found, wanted)
 
 
 def write_graph(path: Path, model: onnx.ModelProto, samples: list[Sample], compare: Compare) -> None:
-    """Put a graph in its place if, and only if, it gives the samples' answers."""
+    """Write a graph under its name if, and only if, it gives the samples' answers."""
     with replacing_file(path) as temporary:
         temporary.write_bytes(model.SerializeToString(deterministic=True))
         try:
             onnx.checker.check_model(temporary)
             session = open_session(temporary, threads=1)
         except (onnx.checker.ValidationError, BackendError) as error:
-            reason = str(error).replace(temporary.name, path.name).strip().splitlines()[0]
+            reason = str(error).strip().splitlines()[0]
             raise ExportError("{path} was not written: {reason}", path=path, reason=reason) from None
         for sample in samples:
             names = list(sample.outputs)
             for name, found in zip(names, session.run(names, sample.inputs), strict=True):
                 fault = compare(found, sample.outputs[name])
-                if fault:
-                    raise ExportError(
-                        "{path} was not written: its {name} {fault} compared with eager PyTorch.",
-                        path=path,
-                        name=name,
-                        fault=fault,
-                    )
+                if fault is not None:
+                    template = "{path} was not written: its {output} {fault} compared with eager PyTorch."
+                    raise ExportError(template, path=path, output=name, fault=fault)
 
 
-def close(found: np.ndarray, wanted: np.ndarray) -> str:
+def close(found: np.ndarray, wanted: np.ndarray) -> Sentence | None:
     """Equal within the tolerance, everywhere."""
     if found.shape != wanted.shape:
-        return f"has shape {found.shape} instead of {wanted.shape}"
+        return _other_shape(found, wanted)
     if np.allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE):
-        return ""
-    return f"is off by {np.abs(found - wanted).max():.3g}"
+        return None
+    return Sentence("is off by {difference:.3g}", difference=np.abs(found - wanted).max())
 
 
-def similar(found: np.ndarray, wanted: np.ndarray) -> str:
+def similar(found: np.ndarray, wanted: np.ndarray) -> Sentence | None:
     """Pointing in the same direction, as a whole."""
     if found.shape != wanted.shape:
-        return f"has shape {found.shape} instead of {wanted.shape}"
+        return _other_shape(found, wanted)
     norm = np.linalg.norm(found) * np.linalg.norm(wanted)
     cosine = float(np.vdot(found, wanted) / norm) if norm else float(np.array_equal(found, wanted))
-    return "" if cosine >= INT8_SIMILARITY else f"has a cosine similarity of {cosine:.3f}"
+    return None if cosine >= INT8_SIMILARITY else Sentence("has a cosine similarity of {cosine:.3f}", cosine=cosine)
+
+
+def _other_shape(found: np.ndarray, wanted: np.ndarray) -> Sentence:
+    return Sentence("has shape {found} instead of {wanted}", found=found.shape, wanted=wanted.shape)

@@ -179,6 +179,18 @@ def test_saving_refuses_what_would_not_open_and_names_the_place_the_user_chose(
     assert {path.name for path in tmp_path.iterdir()} == {"model"}
 
 
+def test_an_error_about_a_copy_names_the_folder_of_the_user(tmp_path: Path) -> None:
+    """The sentence inside the sentence too, and nothing but whole paths: a text that looks like one stays."""
+    copy, folder = tmp_path / "copy", tmp_path / "own"
+    inner = ConfigError("{path} lacks {keys}", path=copy / "config.json", keys=str(copy))
+    with pytest.raises(BundleError) as caught, files.reported_as(copy, folder):
+        raise BundleError("{folder}: {reason}; see {other}", folder=copy, reason=inner, other=tmp_path / "copy-2")
+    expected = f"{folder}: {folder / 'config.json'} lacks {copy}; see {tmp_path / 'copy-2'}"
+    assert str(caught.value) == expected
+    assert caught.value.message.template == "{folder}: {reason}; see {other}"
+    assert caught.value.message.values["reason"].template == "{path} lacks {keys}"
+
+
 def test_an_existing_model_needs_overwrite_and_goes_as_a_whole(tmp_path: Path, make_bundle: BundleFactory) -> None:
     made = make_bundle()
     for name in files.DERIVED:

@@ -35,6 +35,8 @@ TORCH_FILES = {f"backends/{name}.py" for name in ("cuda_buffers", "cuda_graphs",
 # Where a heavy library may be imported at the top of a file; elsewhere only inside the function that needs it.
 AT_TOP = {
     "gradio": ("ui",),
+    "huggingface_hub": ("export",),
+    "jinja2": ("export",),
     "onnx": ("export",),
     "onnxruntime": ("backends", "export"),
     "starlette": ("ui",),

@@ -21,7 +21,7 @@ def write_file(path: Path, data: bytes | str) -> None:
 
 @contextmanager
 def replacing_file(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`; what is there when the block ends takes its place."""
+    """A temporary path beside `path`; what is there when the block ends replaces `path`."""
     temporary = _beside(path)
     # The kernel applies the umask to the mode. To read the umask, a process would have to change it for all threads.
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
@@ -36,7 +36,7 @@ def replacing_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder beside `path`; its content takes the place of `path` when the block ends."""
+    """A temporary folder beside `path`; it replaces `path` when the block ends."""
     temporary = _beside(path)
     temporary.mkdir()
     try:

@@ -14,7 +14,7 @@ import numpy as np
 
 from tiny_transformer import atomic
 from tiny_transformer.config import GenerationConfig, ModelConfig
-from tiny_transformer.errors import BundleError, TinyTransformerError
+from tiny_transformer.errors import BundleError, Sentence, TinyTransformerError
 from tiny_transformer.tokenizer import Tokenizer
 from tiny_transformer.weights import WeightIndex, read_index, read_weights, write_weights
 
@@ -160,7 +160,7 @@ class Bundle:
         vocabulary, width = self.config.vocab_size, self.config.d_model
         entry = self.index.tensors.get(EMBEDDING)
         if entry is None or entry.shape != (vocabulary, width):
-            found = "no such tensor" if entry is None else f"shape {entry.shape}"
+            found = Sentence("no such tensor") if entry is None else Sentence("shape {shape}", shape=entry.shape)
             raise BundleError(
                 "{path}: {embedding} should have shape ({vocabulary}, {width}) as {config} says, but the "
                 "file has {found}; the two files are of different models.",

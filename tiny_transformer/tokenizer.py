@@ -172,7 +172,7 @@ class Tokenizer:
 
     def _byte_table(self, where: Path | str) -> list[bytes]:
         """The bytes of each token by its id; the ids must be 0, 1, 2 and so on without a gap."""
-        # One translation of the whole token costs a fifth of a look-up a character.
+        # One translation of the whole token costs a fifth of one look-up per character.
         byte_of = dict.fromkeys(map(chr, range(256)), _NO_BYTE)
         byte_of |= {character: chr(byte) for byte, character in enumerate(_byte_characters())}
         spelling = str.maketrans(byte_of)
@@ -193,7 +193,7 @@ class Tokenizer:
         return table
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
-        """A dialogue as `<role> text <eos>` a turn, ending with `<assistant>`: the model's to go on."""
+        """A dialogue as `<role> text <eos>` per turn, ending with `<assistant>`, where the model continues."""
         turns = [self.encode_turn(message) for message in messages]
         return [token for turn in turns for token in turn] + [self.roles["assistant"]]
 

@@ -187,7 +187,7 @@ def _kind(annotation: Any) -> type:
 def _typed(value: Any, kind: type, where: str) -> Any:
     """A value of a kind; a whole number is a float too, True is no number, and numbers have a size that adds up."""
     kinds = (int, float) if kind is float else (kind,)
-    is_huge = isinstance(value, int | float) and abs(value) > _MAX_NUMBER
+    is_huge = isinstance(value, int) and abs(value) > _MAX_NUMBER
     if not isinstance(value, kinds) or isinstance(value, bool) or is_huge:
         raise _DamagedError(Sentence("{where} is {value}", where=where, value=shown(value)))
     return value

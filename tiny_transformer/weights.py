@@ -39,7 +39,7 @@ class TensorEntry:
 
 @dataclass(frozen=True)
 class WeightIndex:
-    """The header of a safetensors file: every tensor's place, the metadata, and the header's hash."""
+    """The header of a safetensors file: where every tensor lies, the metadata, and the header's hash."""
 
     tensors: Mapping[str, TensorEntry]
     metadata: Mapping[str, str]

@@ -55,7 +55,7 @@ def folder(exported: Exported, tmp_path: Path) -> Path:
 
 
 @pytest.mark.long
-def test_all_writes_every_artefact_and_the_report(tmp_path: Path, run):
+def test_all_writes_every_graph_and_the_report(tmp_path: Path, run):
     bundle = save_random(tmp_path / "model", small_config("decoder-only", n_decoder_layers=1, max_length=32))
     example = {"messages": [{"role": "user", "content": "hi"}], "answer": "hello"}
     (bundle.folder / EVALUATION).write_text(json.dumps(example) + "\n")

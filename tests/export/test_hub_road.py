@@ -79,7 +79,7 @@ def test_in_8_bits_it_runs_without_the_weights_it_was_made_from(hub: HubServer, 
         load(folder, "onnx-int8")
 
 
-def test_one_flipped_bit_in_any_artefact_stops_the_push_before_it_starts(real: Bundle) -> None:
+def test_one_flipped_bit_in_any_file_stops_the_push_before_it_starts(real: Bundle) -> None:
     folder = real.folder
 
     def never(bundle: Bundle) -> ParityReport:
@@ -89,9 +89,9 @@ def test_one_flipped_bit_in_any_artefact_stops_the_push_before_it_starts(real: B
     assert {DECODER_ONNX, PARITY, EVALUATION} <= set(names)
     for name in names:
         whole = (folder / name).read_bytes()
-        for place in (0, len(whole) // 2, len(whole) - 2):
+        for position in (0, len(whole) // 2, len(whole) - 2):
             flipped = bytearray(whole)
-            flipped[place] ^= 1
+            flipped[position] ^= 1
             (folder / name).write_bytes(flipped)
             with pytest.raises(TinyTransformerError, match=re.escape(name)), verified_copy(folder, never):
                 pass

@@ -1,4 +1,4 @@
-"""The ONNX artefacts: their names, their size, what they say and do not say, and that a wrong one is never written."""
+"""The ONNX graphs: their names, their size, what they say and do not say, and that a wrong one is never written."""
 
 import itertools
 import os
@@ -60,7 +60,7 @@ def test_graphs_have_the_declared_ports_and_no_weights(exported: Exported, name:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_no_artefact_names_the_machine_that_made_it(exported: Exported, name: str):
+def test_no_file_names_the_machine_that_made_it(exported: Exported, name: str):
     bundle = exported(name)
     secrets = [str(ROOT), sys.prefix, sys.base_prefix, str(Path.home()), tempfile.gettempdir(), str(bundle.folder)]
     secrets += ["site-packages", ".py", os.uname().nodename, "exported-"]

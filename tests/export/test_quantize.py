@@ -233,7 +233,7 @@ def test_exporting_again_gives_the_same_bytes(exported: Exported, tmp_path):
         assert (folder / file).read_bytes() == (source.folder / file).read_bytes()
 
 
-def test_graphs_of_other_weights_are_not_quantised(exported: Exported, tmp_path):
+def test_graphs_of_other_weights_are_not_quantized(exported: Exported, tmp_path):
     bundle = save_random(tmp_path / "model", small_config("decoder-only", n_decoder_layers=1))
     shutil.copy(exported("decoder-only-learned").folder / DECODER_ONNX, bundle.folder)
     with pytest.raises(BackendError, match="was made for another"):

@@ -13,7 +13,7 @@ from tiny_transformer import parity
 from tiny_transformer.backends.base import CLOSE, EXACT
 from tiny_transformer.backends.eager import EagerBackend
 from tiny_transformer.bundle import EVALUATION, PARITY, TRAINING, WEIGHTS, Bundle
-from tiny_transformer.errors import BundleError, ParityError
+from tiny_transformer.errors import DataError, ParityError
 from tiny_transformer.generation import Generated, GeneratedToken, GenerationOptions
 from tiny_transformer.generation.prompt import Prompt
 from tiny_transformer.model import EncoderDecoder
@@ -239,7 +239,7 @@ def test_a_damaged_evaluation_file_is_refused_by_line(make_bundle: BundleFactory
 
     bundle = make_bundle()
     (bundle.folder / EVALUATION).write_text('{"source": "a", "target": "b"}\n{"source": 1}\n', encoding="utf-8")
-    with pytest.raises(BundleError, match="line 2"):
+    with pytest.raises(DataError, match=f"{EVALUATION}:2"):
         evaluation_examples(bundle)
 
 

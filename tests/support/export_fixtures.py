@@ -1,4 +1,4 @@
-"""Small models exported once a run, in whichever xdist worker asks first: a set that holds every pair of options."""
+"""Small models exported once per run, in whichever xdist worker asks first: a set that holds every pair of options."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -5,11 +5,14 @@ Shapes: R rows, V vocabulary. What is drawn from is computed in float64, whateve
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tiny_transformer.errors import BackendError
-from tiny_transformer.generation.options import GenerationOptions
+
+if TYPE_CHECKING:
+    from tiny_transformer.generation.options import GenerationOptions
 
 GROUP_SIZE = 64
 
@@ -61,7 +64,7 @@ def _after_last(end: int, ids: Sequence[int]) -> Sequence[int]:
 
 
 def penalized(
-    logits: np.ndarray, options: GenerationOptions, eos_id: int, texts: Sequence[Sequence[int]]
+    logits: np.ndarray, options: "GenerationOptions", eos_id: int, texts: Sequence[Sequence[int]]
 ) -> np.ndarray:
     """Logits R V under the repetition penalty; `texts` are all ids that each row has so far, its prefix included."""
     if options.repetition_penalty == 1.0:
@@ -74,7 +77,7 @@ def penalize_repetition(logits: np.ndarray, seen: np.ndarray, penalty: float) ->
     return np.where(seen, np.where(logits > 0, logits / penalty, logits * penalty), logits)
 
 
-def forbid_early_end(logits: np.ndarray, options: GenerationOptions, eos_id: int, n_new: Sequence[int]) -> np.ndarray:
+def forbid_early_end(logits: np.ndarray, options: "GenerationOptions", eos_id: int, n_new: Sequence[int]) -> np.ndarray:
     """Logits R V in which rows of fewer than `min_new_tokens` new tokens cannot end."""
     early = [row for row, n in enumerate(n_new) if n < options.min_new_tokens]
     if early:
@@ -113,7 +116,7 @@ def probabilities(logits: np.ndarray, temperature: float, top_k: int = 0, top_p:
     return keep_top_p(weights / weights.sum(), top_p)
 
 
-def draw_token(logits: np.ndarray, options: GenerationOptions, generator: "np.random.Generator") -> int:
+def draw_token(logits: np.ndarray, options: "GenerationOptions", generator: "np.random.Generator") -> int:
     """A token drawn from one row (V,) as the options say."""
     return draw(probabilities(logits, options.temperature, options.top_k, options.top_p), generator)
 

@@ -1,23 +1,29 @@
 """Comparison on generated text: greedy and beam ids, and for 8-bit weights the task itself."""
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tiny_transformer.backends.base import Backend, Batch
 from tiny_transformer.bundle import EVALUATION, Bundle
 from tiny_transformer.errors import BundleError
+from tiny_transformer.evaluation import accuracy, bleu, read_evaluation
 from tiny_transformer.generation import Generated, GenerationOptions, Request, generate_ids
 from tiny_transformer.generation.prompt import Prompt, prompt_for
 from tiny_transformer.generation.sampling import forbid_early_end, log_normalizer, penalized
 from tiny_transformer.generation.tokens import length_score
 from tiny_transformer.parity.report import CaseResult, finite
+from tiny_transformer.tokenizer import Message
 
+N_GREEDY, N_BEAM, BEAMS = 200, 40, 4
+BATCH = 25
+MAX_NEW_TOKENS = 64
 MAX_EXAMPLES = 500
+# How much of the task's figure 8-bit may lose: BLEU points, and percentage points of right answers.
+MAX_BLEU_LOSS, MAX_ACCURACY_LOSS = 0.3, 0.5
+# Text in other scripts, joined emoji, right-to-left marks and a NUL: every byte path of the tokenizer.
 NON_ASCII = (
     "Wie schön, dass ihr da seid – für immer!",
     "今天天氣真好，我喜歡你。",
@@ -35,52 +41,17 @@ class Example:
 
 
 def evaluation_examples(bundle: Bundle) -> list[Example]:
-    """The folder's `evaluation.jsonl`, strictly read; empty without the file."""
+    """The folder's `evaluation.jsonl`; empty without the file."""
     path = bundle.folder / EVALUATION
-    if not path.is_file():
-        return []
-    examples = []
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
-        try:
-            values = json.loads(line)
-            examples.append(_example(bundle, values))
-        except (ValueError, KeyError, TypeError) as error:
-            raise BundleError(
-                "{path}, line {number}: not an example ({reason!r}); restore the file.",
-                path=path,
-                number=number,
-                reason=error,
-            ) from None
-    if len(examples) > MAX_EXAMPLES:
-        raise BundleError(
-            "{path} has {n} examples; at most {max_examples} belong in a model folder.",
-            path=path,
-            n=len(examples),
-            max_examples=MAX_EXAMPLES,
-        )
-    return examples
+    questions = read_evaluation(path) if path.is_file() else []
+    if len(questions) > MAX_EXAMPLES:
+        template = "{path} has {n} examples; at most {limit} belong in a model folder."
+        raise BundleError(template, path=path, n=len(questions), limit=MAX_EXAMPLES)
+    return [Example(_prompt(bundle, question.prompt), question.answer) for question in questions]
 
 
-def _example(bundle: Bundle, values: dict[str, Any]) -> Example:
-    if bundle.generation.task == "chat":
-        return Example(_prompt(bundle, values["messages"]), str(values["answer"]))
-    return Example(_prompt(bundle, str(values["source"])), str(values["target"]))
-
-
-def _prompt(bundle: Bundle, content: Any) -> Prompt:
+def _prompt(bundle: Bundle, content: str | Sequence[Message]) -> Prompt:
     return prompt_for(bundle.tokenizer, bundle.config, bundle.generation, content)
-
-
-def non_ascii_examples(bundle: Bundle) -> list[Example]:
-    """Text in other scripts, joined emoji, right-to-left marks and a NUL: every byte path of the tokenizer."""
-    return [Example(_prompt(bundle, text), None) for text in NON_ASCII]
-
-
-N_GREEDY, N_BEAM, BEAMS = 200, 40, 4
-BATCH = 25
-MAX_NEW_TOKENS = 64
-# How much of the task's figure 8-bit may lose: BLEU points, and percentage points of right answers.
-MAX_BLEU_LOSS, MAX_ACCURACY_LOSS = 0.3, 0.5
 
 
 def text_results(
@@ -97,7 +68,7 @@ def text_results(
     if tolerance is None:
         progress(f"{candidate.name}: task")
         return [_task(bundle, reference, candidate, examples)]
-    foreign = non_ascii_examples(bundle)
+    foreign = [Example(_prompt(bundle, text), None) for text in NON_ASCII]
     results = []
     for name, chosen, beams in (
         (f"greedy ids, {EVALUATION}", examples[:n_texts], 1),
@@ -220,8 +191,6 @@ def _task(bundle: Bundle, reference: Backend, candidate: Backend, examples: Sequ
             passed=False,
             detail=f"the folder has no {EVALUATION}, so nothing can judge it",
         )
-    from tiny_transformer.evaluation import accuracy, bleu
-
     references = [example.reference or "" for example in examples]
     chat = bundle.generation.task == "chat"
     unit, allowed = ("accuracy", MAX_ACCURACY_LOSS) if chat else ("BLEU", MAX_BLEU_LOSS)
