@@ -19,6 +19,7 @@ EXTRAS = {
     "tqdm": "train",
     "onnx": "export",
     "onnxscript": "export",
+    "jinja2": "export",
     "gradio": "app",
 }
 DONE, CHECK_FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130

@@ -65,7 +65,7 @@ def test_all_writes_every_graph_and_the_report(tmp_path: Path, run):
     assert bundle.has(TORCHSCRIPT, DECODER_ONNX, ATTENTION_ONNX, DECODER_INT8, WEIGHTS_INT8, PARITY)
     report = stored_report(Bundle.open(bundle.folder))
     assert report is not None
-    assert set(report.candidates) == {"torchscript", "onnx", "onnx-int8"}
+    assert set(report.candidates) == {"torchscript", "onnx", "onnx-int8", "numpy"}
     assert not [name for name in os.listdir(bundle.folder) if name.endswith(".tmp")]
 
 
@@ -80,7 +80,7 @@ def test_all_leaves_out_what_nothing_can_judge(folder: Path, run):
     assert not bundle.has(WEIGHTS_INT8)
     report = stored_report(bundle)
     assert report is not None
-    assert set(report.candidates) == {"torchscript", "onnx"}
+    assert set(report.candidates) == {"torchscript", "onnx", "numpy"}
 
 
 def test_verify_on_a_device_compares_it_with_the_graphs(folder: Path, run):

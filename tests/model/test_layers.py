@@ -63,7 +63,7 @@ def test_without_residual_a_layer_with_zero_weights_forgets(kind: type[nn.Module
 
 
 @pytest.mark.parametrize(("kind", "architecture"), LAYERS)
-def test_a_post_norm_layer_ends_normalised(kind: type[nn.Module], architecture: str) -> None:
+def test_a_post_norm_layer_ends_normalized(kind: type[nn.Module], architecture: str) -> None:
     torch.manual_seed(0)
     out = run_layer(kind(tiny_config(architecture, norm="post")).eval(), stream())
     torch.testing.assert_close(out.mean(dim=-1), torch.zeros(2, 5), rtol=0, atol=1e-5)
@@ -99,7 +99,7 @@ def test_a_layer_is_the_equation_of_its_norm(
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_stack_ends_with_exactly_one_norm(architecture: str, norm: str) -> None:
-    """Post-norm layers end normalised; a pre-norm stack needs one norm more."""
+    """Post-norm layers end normalized; a pre-norm stack needs one norm more."""
     model = tiny_model(tiny_config(architecture, norm=norm))
     stacks = [model.decoder] + ([model.encoder] if hasattr(model, "encoder") else [])
     for stack in stacks:

@@ -1,4 +1,4 @@
-"""Counting by the formula of the paper's table, and the optimiser's two groups."""
+"""Counting by the formula of the paper's table, and the optimizer's two groups."""
 
 import pytest
 import torch

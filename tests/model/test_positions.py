@@ -44,12 +44,12 @@ def test_rotary_scores_depend_on_the_distance_alone() -> None:
     query, key = torch.randn(8, dtype=torch.float64), torch.randn(8, dtype=torch.float64)
     everywhere = torch.ones(1, 1, 64, 1, dtype=torch.float64)
     queries, keys = rotate(query * everywhere, table)[0, 0], rotate(key * everywhere, table)[0, 0]
-    scores = queries @ keys.T  # score of a query at place i with a key at place j
+    scores = queries @ keys.T  # score of a query at position i with a key at position j
     for distance in (-20, -3, 0, 3, 20):
         diagonal = scores.diagonal(distance)
         torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal), rtol=0, atol=1e-6)
     assert (scores.diagonal(3)[0] - scores.diagonal(4)[0]).abs() > 1e-3, "distance makes no difference"
-    # A turn changes no length, and place 0 is not turned at all.
+    # A turn changes no length, and position 0 is not turned at all.
     torch.testing.assert_close(queries.norm(dim=-1), query.norm().expand(64), rtol=0, atol=1e-6)
     torch.testing.assert_close(queries[0], query)
 
@@ -70,8 +70,8 @@ def test_the_learned_table_is_trained(architecture: str) -> None:
     model(*batch).logsumexp(dim=-1).sum().backward()
     gradient = model.embedding.positions.grad
     assert gradient is not None
-    assert gradient[:5].abs().sum(dim=1).min() > 0, "a place in use was not trained"
-    assert not gradient[5:].any(), "a place nobody stood at was trained"
+    assert gradient[:5].abs().sum(dim=1).min() > 0, "a position in use was not trained"
+    assert not gradient[5:].any(), "a position that was not in use was trained"
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary", "none"])

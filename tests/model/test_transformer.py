@@ -1,4 +1,4 @@
-"""Properties of the whole machine, for every architecture × norm × positions × tying."""
+"""Properties of the whole model, for every architecture × norm × positions × tying."""
 
 import math
 from collections.abc import Callable
@@ -48,8 +48,8 @@ def test_a_change_in_the_future_leaves_the_past_unchanged(config: ModelConfig) -
 
 
 @pytest.mark.parametrize("config", all_combinations())
-def test_padding_and_neighbours_change_nothing_at_real_positions(config: ModelConfig) -> None:
-    """Row 1 alone, cut to its own lengths, gives what it gave beside a longer neighbour and padding."""
+def test_padding_and_other_rows_change_nothing_at_real_positions(config: ModelConfig) -> None:
+    """Row 1 alone, cut to its own lengths, gives what it gave beside a longer row and padding."""
     logits, (source, mask, target) = logits_of(config), batch_of(config)
     together = logits(source, mask, target)
     n_source, n_target = int(SOURCE_LENGTHS[1]), int(TARGET_LENGTHS[1])
@@ -173,9 +173,9 @@ def test_weights_of_another_model_are_refused_by_name() -> None:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_fresh_model_knows_nothing(architecture: str) -> None:
-    """Its loss on random tokens is about ln V: no token is favoured before training.
+    """Its loss on random tokens is about ln V: no token is favored before training.
 
-    Untied: a tied output layer recognises, and so favours, the token that just went in.
+    Untied: a tied output layer recognizes, and so favors, the token that just went in.
     """
     config = tiny_config(architecture, d_model=64, n_heads=4, d_ff=128, tie_embeddings=False)
     model = build_model(config, torch.Generator().manual_seed(0)).eval()

@@ -21,7 +21,7 @@ class Decoding:
     def __init__(self, model: Any, config: ModelConfig, memory: Memory | None, rows: int = ROWS) -> None:
         shape = (rows, config.n_heads, CAPACITY, config.d_head)
         dtype = model.embedding.tokens.weight.dtype
-        # Garbage where nothing was written yet: whoever looks there will be found out.
+        # Large numbers where nothing was written yet: a query that reads such a slot gives wrong logits.
         self.keys = [torch.full(shape, 1e6, dtype=dtype) for _ in range(config.n_decoder_layers)]
         self.values = [torch.full(shape, -1e6, dtype=dtype) for _ in range(config.n_decoder_layers)]
         self.model, self.memory = model, () if memory is None else (memory,)
@@ -117,7 +117,7 @@ def test_scripted_is_eager_to_the_last_bit(config: ModelConfig) -> None:
         eager_parts, script_parts = ([*memory.keys, *memory.values, memory.mask] for memory in memories)
         assert all(torch.equal(one, other) for one, other in zip(eager_parts, script_parts, strict=True))
     with torch.no_grad():
-        for _ in range(3):  # the third run of a script is the optimised one
+        for _ in range(3):  # the third run of a script is the optimized one
             assert torch.equal(script(*batch), model(*batch))
     eager, compiled = Decoding(model, config, memories[0]), Decoding(script, config, memories[1])
     for start, end in ((0, 4), (4, 5), (5, 6)):

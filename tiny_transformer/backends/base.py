@@ -87,6 +87,32 @@ def check_inputs(config: ModelConfig, target: Batch, source: Batch | None) -> No
             raise InputError(template, n_sources=len(source.ids), n_targets=len(target.ids))
 
 
+def check_capacity(config: ModelConfig, prefix: Batch, capacity: int) -> None:
+    """Refuse a cache that is too small for a prefix, or larger than the model's context."""
+    n_new = prefix.ids.shape[1]
+    if not n_new <= capacity <= config.max_length:
+        template = "capacity is {capacity}; choose from {low} to {high}."
+        raise InputError(template, capacity=capacity, low=n_new, high=config.max_length)
+
+
+def check_slots(capacity: int, needed: int) -> None:
+    """Refuse a step for which the cache has no slots left."""
+    if needed > capacity:
+        template = "The cache has {capacity} slots and {needed} are needed; ask for more."
+        raise InputError(template, capacity=capacity, needed=needed)
+
+
+def check_step(config: ModelConfig, ids: np.ndarray, n_rows: int) -> None:
+    """Refuse new tokens (B, T) that do not fit a state of `n_rows` rows, or are not of the vocabulary."""
+    if ids.ndim != 2 or len(ids) != n_rows or 0 in ids.shape or min(ids.shape) > 1:
+        template = "A step of shape {shape} does not fit a state of {n} rows; correct it."
+        raise InputError(template, shape=ids.shape, n=n_rows)
+    rows = ids.tolist()  # for a few numbers, Python is faster than numpy
+    if min(map(min, rows)) < 0 or max(map(max, rows)) >= config.vocab_size:
+        template = "A step holds ids outside the vocabulary of {size}; check the tokenizer."
+        raise InputError(template, size=config.vocab_size)
+
+
 def check_threads(threads: int | None) -> None:
     """Refuse what is no number of threads; None leaves the choice to the backend."""
     if threads is not None:

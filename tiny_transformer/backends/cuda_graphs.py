@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tiny_transformer.backends.base import check_step
 from tiny_transformer.backends.cuda_buffers import (
     MIN_CAPACITY,
     BufferHandle,
@@ -133,7 +134,7 @@ class CudaGraphBackend(EagerBackend):
         if ids.shape[-1] != 1:
             state.drop_speculation()
             return super().step(ids, state)
-        self._check_step(ids, state)
+        check_step(self.config, ids, state.lengths.size)
         steps = state.buffers.steps
         # Attention costs as much as the slots it looks at: few sizes, and none much larger than what is written.
         size = power_of_two(state.lengths.size), max(MIN_CAPACITY, power_of_two(state.longest_with(1)))

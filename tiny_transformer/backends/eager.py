@@ -14,9 +14,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tiny_transformer.backends.base import AttentionArrays, Batch, check_inputs, check_threads
+from tiny_transformer.backends.base import (
+    AttentionArrays,
+    Batch,
+    check_capacity,
+    check_inputs,
+    check_slots,
+    check_step,
+    check_threads,
+)
 from tiny_transformer.config import ModelConfig
-from tiny_transformer.errors import BackendError, InputError
+from tiny_transformer.errors import BackendError
 from tiny_transformer.model import Memory, attention_maps
 
 
@@ -32,10 +40,8 @@ class TorchState:
 
     def longest_with(self, n_new: int) -> int:
         """Cache slots that the longest row needs for `n_new` more tokens; refused where there are not that many."""
-        capacity, needed = self.keys[0].size(2), int(self.lengths.max()) + n_new
-        if needed > capacity:
-            template = "The cache has {capacity} slots and {needed} are needed; ask for more."
-            raise InputError(template, capacity=capacity, needed=needed)
+        needed = int(self.lengths.max()) + n_new
+        check_slots(self.keys[0].size(2), needed)
         return needed
 
 
@@ -58,11 +64,9 @@ class EagerBackend:
     @torch.inference_mode()
     def start(self, prefix: Batch, source: Batch | None, capacity: int) -> tuple[np.ndarray, TorchState]:
         """Read source and prefix; logits (B, V) after each row's last prefix token."""
-        n_rows, n_new = prefix.ids.shape
         check_inputs(self.config, prefix, source)
-        if not n_new <= capacity <= self.config.max_length:
-            template = "capacity is {capacity}; choose from {low} to {high}."
-            raise InputError(template, capacity=capacity, low=n_new, high=self.config.max_length)
+        check_capacity(self.config, prefix, capacity)
+        n_rows = len(prefix.ids)
         memory = None if source is None else self.model.encode(self._tensor(source.ids), self._tensor(source.mask))
         state = self._empty(n_rows, capacity, memory)
         logits = self._decode(prefix.ids, state)  # B T V
@@ -74,7 +78,7 @@ class EagerBackend:
     @torch.inference_mode()
     def step(self, ids: np.ndarray, state: TorchState) -> tuple[np.ndarray, TorchState]:
         """Add tokens (B, T) to every row; logits (B, V) after the last. T > 1 for a single row only."""
-        self._check_step(ids, state)
+        check_step(self.config, ids, state.lengths.size)
         logits = self._decode(ids, state)  # B T V
         state.lengths = state.lengths + ids.shape[1]
         return _array(logits[:, -1]), state
@@ -146,14 +150,6 @@ class EagerBackend:
         """A copy over the same tensors: hooks on the model itself would also see other threads' runs."""
         shared = {id(tensor): tensor for tensor in (*self.model.parameters(), *self.model.buffers())}
         return copy.deepcopy(self.model, shared)
-
-    def _check_step(self, ids: np.ndarray, state: TorchState) -> None:
-        new = Batch(ids, np.full(ids.shape[0], ids.shape[-1], dtype=np.int64))
-        new.check(self.config, "step")
-        if ids.shape[0] != state.lengths.size or (ids.shape[0] > 1 and ids.shape[1] > 1):
-            raise InputError(
-                "A step of shape {shape} does not fit a state of {size} rows.", shape=ids.shape, size=state.lengths.size
-            )
 
     def _empty(self, n_rows: int, capacity: int, memory: Memory | None) -> TorchState:
         """A state with nothing written yet."""

@@ -54,15 +54,15 @@ def check_graph(path: Path, weights: Path, config: ModelConfig) -> None:
             file = CONFIG if key == "config_sha256" else weights.name
             template = "{path} was made for another {file} than the one beside it; {again}"
             raise BackendError(template, path=path, file=file, again=again)
-    places = {(weights.name, str(entry.offset), str(entry.length)) for entry in index.tensors.values()}
+    known = {(weights.name, str(entry.offset), str(entry.length)) for entry in index.tensors.values()}
     for entry in graph.external:
-        place = tuple(entry.get(key, "") for key in ("location", "offset", "length"))
-        if place not in places:
+        reference = tuple(entry.get(key, "") for key in ("location", "offset", "length"))
+        if reference not in known:
             raise BackendError(
                 "{path} takes weights from {file!r} at {offset}, no tensor of {weights}; {again}",
                 path=path,
-                file=place[0],
-                offset=place[1],
+                file=reference[0],
+                offset=reference[1],
                 weights=weights,
                 again=again,
             )
@@ -131,7 +131,7 @@ def _fields(data: memoryview) -> Iterator[tuple[int, memoryview]]:
 
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    """A number in base 128, lowest digits first, and the place behind it."""
+    """A number in base 128, lowest digits first, and the index behind it."""
     number = 0
     for shift in range(0, 70, 7):
         byte = data[at]

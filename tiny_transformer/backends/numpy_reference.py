@@ -5,11 +5,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tiny_transformer.backends.base import AttentionArrays, Batch, check_inputs, check_threads
+from tiny_transformer.backends.base import (
+    AttentionArrays,
+    Batch,
+    check_capacity,
+    check_inputs,
+    check_slots,
+    check_step,
+    check_threads,
+)
 from tiny_transformer.backends.paper import Maps, Paper
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.config import ModelConfig
-from tiny_transformer.errors import BackendError, InputError
+from tiny_transformer.errors import BackendError
 
 
 @dataclass
@@ -34,10 +42,7 @@ class NumpyBackend:
     def start(self, prefix: Batch, source: Batch | None, capacity: int) -> tuple[np.ndarray, NumpyState]:
         """Read source and prefix; logits (B, V) after each row's last prefix token."""
         sources = self._checked_sources(prefix, source)
-        n_new, max_length = prefix.ids.shape[1], self.config.max_length
-        if not n_new <= capacity <= max_length:
-            template = "capacity is {capacity}; choose from {n_new} to {max_length}."
-            raise InputError(template, capacity=capacity, n_new=n_new, max_length=max_length)
+        check_capacity(self.config, prefix, capacity)
         encoded = [None if ids is None else self.paper.encode(ids, []) for ids in sources]
         texts = [ids[:length].tolist() for ids, length in zip(prefix.ids, prefix.lengths, strict=True)]
         state = NumpyState(texts, encoded, capacity)
@@ -45,15 +50,9 @@ class NumpyBackend:
 
     def step(self, ids: np.ndarray, state: NumpyState) -> tuple[np.ndarray, NumpyState]:
         """Add tokens (B, T) to every row; logits (B, V) after the last. T > 1 for a single row only."""
-        Batch(ids, np.full(len(ids), ids.shape[-1], dtype=np.int64)).check(self.config, "step")
-        if len(ids) != len(state.texts) or (len(ids) > 1 and ids.shape[1] > 1):
-            template = "A step of shape {shape} does not fit a state of {size} rows."
-            raise InputError(template, shape=ids.shape, size=len(state.texts))
+        check_step(self.config, ids, len(state.texts))
         texts = [[*text, *new] for text, new in zip(state.texts, ids.tolist(), strict=True)]
-        needed = max(map(len, texts))
-        if needed > state.capacity:
-            template = "The cache has {capacity} places and {needed} are needed; ask for more."
-            raise InputError(template, capacity=state.capacity, needed=needed)
+        check_slots(state.capacity, max(map(len, texts)))
         state = NumpyState(texts, state.encoded, state.capacity)
         return self._last_logits(state), state
 

@@ -37,14 +37,14 @@ class TorchScriptBackend(EagerBackend):
 
 def open_torchscript(bundle: Bundle, device: str | None = None, threads: int | None = None) -> TorchScriptBackend:
     """The folder's archive where it has one, otherwise its weights scripted in memory."""
-    place = torch_device(device)
+    chosen = torch_device(device)
     set_threads(threads)
     if not bundle.has(TORCHSCRIPT):
-        return TorchScriptBackend(script(load_model(bundle)), bundle.config, device=place)
+        return TorchScriptBackend(script(load_model(bundle)), bundle.config, device=chosen)
     path = bundle.folder / TORCHSCRIPT
     model = load_archive(path)
     check_weights(model, bundle.weights(), path)
-    return TorchScriptBackend(model, bundle.config, device=place)
+    return TorchScriptBackend(model, bundle.config, device=chosen)
 
 
 def script(model: torch.nn.Module) -> torch.jit.ScriptModule:

@@ -35,7 +35,7 @@ def best_logit(logits: np.ndarray) -> np.ndarray:
 
 
 def check_finite(scores: Iterable[float]) -> None:
-    """Refuse a model that gives no numbers; NaN and infinity are always the highest, so that one a row is enough."""
+    """Refuse a model that gives no numbers; NaN and infinity are always the highest, so one score per row is enough."""
     if not all(map(math.isfinite, scores)):
         raise BackendError("The model's scores are not finite numbers; its weights are damaged, so restore them.")
 
@@ -165,7 +165,7 @@ def _nth_highest(values: np.ndarray, n: int) -> np.ndarray:
 
 
 def _ordered(rows: np.ndarray, ids: np.ndarray, logits: np.ndarray, k: int) -> np.ndarray:
-    """The first k ids of each row (R, k), best first, of candidates that are at least k a row."""
+    """The first k ids of each row (R, k), best first, of candidates of which each row has at least k."""
     order = np.lexsort((ids, -logits[rows, ids], rows))
     first = np.searchsorted(rows[order], np.arange(len(logits)))
     return ids[order[first[:, None] + np.arange(k)]]

@@ -1,4 +1,4 @@
-"""The Transformer in PyTorch, one part a file; scriptable, and ignorant of how it is exported."""
+"""The Transformer in PyTorch, one file per part; scriptable, and independent of how it is exported."""
 
 from tiny_transformer.model.attention_maps import AttentionMaps, attention_maps
 from tiny_transformer.model.loading import load_model, load_weights, weights_of

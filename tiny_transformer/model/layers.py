@@ -47,7 +47,7 @@ class SublayerNorm(nn.Module):
 
 
 class Zeros(nn.Module):
-    """Takes the place of x in x + f(x): the ablation without residual connections."""
+    """Stands for x in x + f(x) in the ablation without residual connections."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Zeros of the same shape."""

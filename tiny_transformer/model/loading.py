@@ -22,22 +22,23 @@ def load_weights(model: torch.nn.Module, weights: Mapping[str, np.ndarray], *, w
     expected = dict(model.named_parameters())
     missing = sorted(expected.keys() - weights.keys())
     unknown = sorted(weights.keys() - expected.keys())
-    if missing or unknown:
-        faults = [f"lacks {name}" for name in missing[:3]] + [f"has the unknown {name}" for name in unknown[:3]]
-        raise BundleError(
-            "{path} {faults}; it belongs to a model of another shape.", path=where, faults=" and ".join(faults)
-        )
+    if missing:
+        template = "{path} lacks {names}; it belongs to a model of another shape."
+        raise BundleError(template, path=where, names=", ".join(missing[:3]))
+    if unknown:
+        template = "{path} has the unknown {names}; it belongs to a model of another shape."
+        raise BundleError(template, path=where, names=", ".join(unknown[:3]))
     with torch.no_grad():
         for name, parameter in expected.items():
             array = weights[name]
             if array.shape != tuple(parameter.shape):
                 raise BundleError(
-                    "{where}: {name} has shape {shape}, but the config asks for {shape_2}; it belongs to a model "
+                    "{path}: {name} has shape {shape}, but the config asks for {wanted}; it belongs to a model "
                     "of another shape.",
-                    where=where,
+                    path=where,
                     name=name,
                     shape=array.shape,
-                    shape_2=tuple(parameter.shape),
+                    wanted=tuple(parameter.shape),
                 )
             parameter.copy_(torch.from_numpy(array.astype(np.float32)))
 

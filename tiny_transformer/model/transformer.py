@@ -1,4 +1,4 @@
-"""The whole machine (paper, figure 1), as encoder-decoder and as decoder-only GPT.
+"""The whole model (paper, figure 1), as encoder-decoder and as decoder-only GPT.
 
 Shapes: B batch, S source, T target, C capacity of the cache, D model width, H heads, K head width,
 V vocabulary. Sequences are padded on the right; a causal query never sees what lies to its right,

@@ -172,11 +172,12 @@ CHINESE: dict[str, str] = {
     "{path}: {name} is stored as {dtype}, not as {stored_as}; restore the file.": (
         "{path}：{name} 存为 {dtype}，而不是 {stored_as}；请恢复文件。"
     ),
-    "{path} {faults}; it belongs to a model of another shape.": (
-        "{path} 与配置不符（{faults}）；它属于另一种形状的模型。"
+    "{path} lacks {names}; it belongs to a model of another shape.": ("{path} 缺少 {names}；它属于另一种形状的模型。"),
+    "{path} has the unknown {names}; it belongs to a model of another shape.": (
+        "{path} 含有未知的 {names}；它属于另一种形状的模型。"
     ),
-    "{where}: {name} has shape {shape}, but the config asks for {shape_2}; it belongs to a model of another shape.": (
-        "{where}：{name} 的形状为 {shape}，而配置要求 {shape_2}；它属于另一种形状的模型。"
+    "{path}: {name} has shape {shape}, but the config asks for {wanted}; it belongs to a model of another shape.": (
+        "{path}：{name} 的形状为 {shape}，而配置要求 {wanted}；它属于另一种形状的模型。"
     ),
     # The tokenizer
     "{path} is not a tokenizer file ({detail}); restore it from its source.": (
