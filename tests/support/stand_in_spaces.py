@@ -47,10 +47,10 @@ def GPU(task: Any = None, *, duration: Callable[..., int] | int | None = None) -
 
 def _work(task: Callable[..., Iterator[Any]], pipe: Any, seconds: int) -> None:
     """What the other process does: here "cuda" is there, for it is the CPU under another name."""
-    from tiny_transformer.backends import eager
+    from tiny_transformer.backends import cuda_graphs
 
     backends.has_nvidia_gpu = lambda: True
-    eager.torch_device = _gpu_device
+    cuda_graphs.torch_device = _gpu_device
     arguments = pipe.recv()
     with open(os.environ["GPU_LOG"], "a") as log:
         log.write(json.dumps({"asked": arguments, "seconds": seconds, "parent": os.getppid()}) + "\n")

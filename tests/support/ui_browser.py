@@ -63,8 +63,8 @@ def open_page(page: Page, url: str) -> None:
     """The page, once it is ready."""
     page.goto(url)
     expect(page.locator("#tt-message textarea")).to_be_visible()
-    # The examples come with the recalled dialogue: from then on the page is ready.
-    expect(page.locator("#tt-chat .example, #tt-chat .message").first).to_be_visible()
+    # Examples come with the recalled dialogue: from then on the page is ready. A model that cannot be used has none.
+    expect(page.locator("#tt-chat .example, #tt-chat .message, .tt-problem").first).to_be_visible()
 
 
 def choose_model(page: Page, name: str) -> None:

@@ -189,7 +189,7 @@ def test_on_zero_gpu_it_starts_and_each_answer_comes_from_a_process_with_a_gpu(
     client: Client, published: tuple[Path, str], tmp_path: Path
 ) -> None:
     model, commit = published
-    space, packages, log = (tmp_path / name for name in ("space", "packages", "log"))
+    space, packages, log = (tmp_path / name for name in ("space", "packages", "gpu-calls"))
     front = staged(space, revision=commit, hardware="zero-a10g")
     wanted = [f"gradio=={front['sdk_version']}", *(space / "requirements.txt").read_text().split()]
     wanted.remove("spaces")

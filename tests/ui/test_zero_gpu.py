@@ -31,7 +31,7 @@ class FakeZeroGpu:
         monkeypatch.setitem(sys.modules, "spaces", SimpleNamespace(GPU=self.gpu))
         monkeypatch.setenv("SPACES_ZERO_GPU", "true")
         monkeypatch.setattr("tiny_transformer.backends.has_nvidia_gpu", self._driver)
-        monkeypatch.setattr("tiny_transformer.backends.eager.torch_device", self._device)
+        monkeypatch.setattr("tiny_transformer.backends.cuda_graphs.torch_device", self._device)
 
     def gpu(self, *, duration: Callable[..., int]) -> Callable[..., Any]:
         """Attach one for as long as the generator lives."""

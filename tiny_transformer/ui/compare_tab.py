@@ -31,7 +31,7 @@ def _card(run: BackendRun, most: int, language: Language) -> str:
     text = html.escape(run.text) if run.problem is None else html.escape(translated(run.problem, language))
     share = round(100 * len(run.ids) / most)
     return (
-        f'<section class="tt-run tt-{run.state}"><h3>{name}</h3>'
+        f'<section class="tt-lane tt-{run.state}"><h3>{name}</h3>'
         f'<div class="tt-track"><i style="width:{share}%"></i></div>'
         f"<small>{html.escape(state)}</small><p>{text}</p></section>"
     )
