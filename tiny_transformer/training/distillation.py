@@ -53,11 +53,8 @@ class TranslatedParaphrases:
         """
         first = recipe.sources[0]
         if first.format != "intents" or first.split != "train":
-            raise ConfigError(
-                "The first source of recipe {recipe} teaches no intents, and {also}; name chat.",
-                recipe=recipe.name,
-                also=_ALSO,
-            )
+            template = "The first source of recipe {recipe} teaches no intents, and {also}; name chat."
+            raise ConfigError(template, recipe=recipe.name, also=_ALSO)
         held_out = [q for path in excluded for questions, _ in _intents(locate(path), path) for q in questions]
         for source in (source for source in recipe.sources if source.format == "intents"):
             intents = _intents(source_files(source, root), source.path)
