@@ -129,11 +129,8 @@ def _card(options: argparse.Namespace) -> None:
     bundle = Bundle.open(options.bundle)
     report = stored_report(bundle)
     if report is None:
-        raise ExportError(
-            "{folder} has no {files}; make it first: python -m export all {folder}.",
-            folder=bundle.folder,
-            files="parity report",
-        )
+        template = "{folder} has no {files}; make it first: python -m export all {folder}."
+        raise ExportError(template, folder=bundle.folder, files="parity report")
     refresh_card(bundle, report, str(options.bundle))
     sys.stderr.write(f"wrote {bundle.folder / CARD}\n")
 

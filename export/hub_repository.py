@@ -206,13 +206,10 @@ class Remote:
 
         published = call(commit, about=self.about)
         if not self._holds(files, changes, published.commit):
-            raise HubError(
-                "{name} at {commit} does not hold what was sent (a .gitignore there?); look at "
-                "{address}/tree/{commit}.",
-                name=self.about,
-                commit=published.commit,
-                address=self.address,
+            template = (
+                "{name} at {commit} does not hold what was sent (a .gitignore there?); look at {address}/tree/{commit}."
             )
+            raise HubError(template, name=self.about, commit=published.commit, address=self.address)
         return published
 
     def _committed(self, files: LocalFiles, changes: Changes, head: str, create_pr: bool) -> Published | None:

@@ -128,10 +128,8 @@ def with_external_weights(model: onnx.ModelProto, index: WeightIndex, location: 
             nodes += computed
             tensors += constants
         elif not is_table(tensor.name) and math.prod(tensor.dims) > _LARGEST_INLINE:
-            raise ExportError(
-                "The exporter folded a parameter into {tensor}; its version does not suit this project.",
-                tensor=tensor.name,
-            )
+            template = "The exporter folded a parameter into {tensor}; its version does not suit this project."
+            raise ExportError(template, tensor=tensor.name)
         else:
             tensors.append(tensor)
     return with_nodes(result, [*nodes, *model.graph.node], tensors)

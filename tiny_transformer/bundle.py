@@ -112,11 +112,8 @@ class Bundle:
         optional = {WEIGHTS} if not require_float_weights and (folder / WEIGHTS_INT8).is_file() else set()
         missing = [name for name in REQUIRED if name not in optional and not (folder / name).is_file()]
         if missing:
-            raise BundleError(
-                "{folder} lacks {files}; restore the files or train the model again.",
-                folder=folder,
-                files=", ".join(missing),
-            )
+            template = "{folder} lacks {files}; restore the files or train the model again."
+            raise BundleError(template, folder=folder, files=", ".join(missing))
         bundle = cls(folder, ModelConfig.load(folder / CONFIG), GenerationConfig.load(folder / GENERATION))
         bundle._check()
         return bundle
@@ -139,14 +136,11 @@ class Bundle:
         ids |= {f"roles.{role}": token for role, token in special.roles.items()}
         for name, token in ids.items():
             if token not in self.tokenizer.special_ids:
-                raise BundleError(
-                    "{path}: {name} is {token}, which is no special token of {tokenizer}; use the file the model "
-                    "was trained with.",
-                    path=self.folder / GENERATION,
-                    name=name,
-                    token=token,
-                    tokenizer=TOKENIZER,
+                template = (
+                    "{path}: {name} is {token}, which is no special token of {tokenizer}; use the file the "
+                    "model was trained with."
                 )
+                raise BundleError(template, path=self.folder / GENERATION, name=name, token=token, tokenizer=TOKENIZER)
         if special.max_source_tokens > self.config.max_length:
             raise BundleError(
                 "{path}: max_source_tokens is {max_source_tokens}, above the model's max_length of "

@@ -33,12 +33,8 @@ class JsonConfig:
         unknown = sorted(set(values) - set(known))
         missing = [name for name in known if name not in values]
         if unknown:
-            raise ConfigError(
-                "{path} has unknown keys {keys}; remove them (known: {known}).",
-                path=where,
-                keys=_listed(unknown),
-                known=", ".join(known),
-            )
+            template = "{path} has unknown keys {keys}; remove them (known: {known})."
+            raise ConfigError(template, path=where, keys=_listed(unknown), known=", ".join(known))
         if missing:
             raise ConfigError("{path} lacks the keys {keys}; add them.", path=where, keys=", ".join(missing))
         types = get_type_hints(cls)
@@ -96,13 +92,8 @@ def _checked(name: str, value: Any, wanted: Any, where: Path | str) -> Any:
         return value
     if kind is str and isinstance(value, str) and _has_bytes(value):
         return value
-    raise ConfigError(
-        "{where}: {name} must be {kinds}, not {value}; correct it.",
-        where=where,
-        name=name,
-        kinds=_KINDS[kind],
-        value=shown(value),
-    )
+    template = "{where}: {name} must be {kinds}, not {value}; correct it."
+    raise ConfigError(template, where=where, name=name, kinds=_KINDS[kind], value=shown(value))
 
 
 _KINDS = {

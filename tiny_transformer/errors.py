@@ -99,6 +99,3 @@ class HubError(TinyTransformerError):
         self.status = status  # of the HTTP answer; None where there was none
         self.transient = transient  # the same call may succeed later, or may have succeeded without an answer
         self.retry_after = retry_after  # seconds that the Hub asks us to wait
-
-
-Message = Sentence  # the former name, until every branch has followed

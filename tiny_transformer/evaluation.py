@@ -175,11 +175,8 @@ def _sacrebleu(metric: Any, hypotheses: Sequence[str], references: Sequence[str]
 
 def _check(hypotheses: Sequence[str], references: Sequence[str]) -> None:
     if not references or len(hypotheses) != len(references):
-        raise InputError(
-            "{texts} texts cannot be compared with {references} references; pair them up.",
-            texts=len(hypotheses),
-            references=len(references),
-        )
+        template = "{texts} texts cannot be compared with {references} references; pair them up."
+        raise InputError(template, texts=len(hypotheses), references=len(references))
 
 
 def _plain(text: str) -> str:

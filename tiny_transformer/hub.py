@@ -221,12 +221,8 @@ def pull(
                 _check(repo, report, name, cached)
             _link(cached, folder / name)
         elif report is not None and name in report.files:
-            raise HubError(
-                "{name} has no {file}, although its {report} names it; tell its author.",
-                name=repo_id,
-                file=name,
-                report=PARITY,
-            )
+            template = "{name} has no {file}, although its {report} names it; tell its author."
+            raise HubError(template, name=repo_id, file=name, report=PARITY)
     if report is not None and WEIGHTS_INT8 in names and WEIGHTS not in names:
         _check_origin(repo, report, folder)
     return folder
@@ -306,24 +302,18 @@ def _check(repo: _Repo, report: ParityReport, name: str, path: Path) -> None:
         )
     if sha256(path) != report.files[name]:
         _forget(path)
-        raise ParityError(
-            "{where}: {name} is not the file that {parity} vouches for; the download was damaged or the "
-            "repo was tampered with. The bad copy is removed: try again.",
-            where=repo.where,
-            name=name,
-            parity=PARITY,
+        template = (
+            "{where}: {name} is not the file that {parity} vouches for; the download was damaged or the repo "
+            "was tampered with. The bad copy is removed: try again."
         )
+        raise ParityError(template, where=repo.where, name=name, parity=PARITY)
 
 
 def _check_origin(repo: _Repo, report: ParityReport, folder: Path) -> None:
     """8-bit weights that came alone must have been made from the weights that the report names."""
     if read_index(folder / WEIGHTS_INT8).metadata.get(WEIGHTS_SHA256) != report.files.get(WEIGHTS):
-        raise ParityError(
-            "{where}: {weights_int8} was made from another {weights} than its own; tell its author.",
-            where=repo.where,
-            weights_int8=WEIGHTS_INT8,
-            weights=WEIGHTS,
-        )
+        template = "{where}: {weights_int8} was made from another {weights} than its own; tell its author."
+        raise ParityError(template, where=repo.where, weights_int8=WEIGHTS_INT8, weights=WEIGHTS)
 
 
 def _forget(path: Path) -> None:

@@ -37,11 +37,8 @@ class Tokenizer:
     def __init__(self, backend: tokenizers.Tokenizer, *, where: Path | str = "the tokenizer") -> None:
         missing = [token for token in SPECIAL_TOKENS if backend.token_to_id(token) is None]
         if missing:
-            raise TokenizerError(
-                "{path} lacks the special tokens {tokens}; train it with this project.",
-                path=where,
-                tokens=", ".join(missing),
-            )
+            template = "{path} lacks the special tokens {tokens}; train it with this project."
+            raise TokenizerError(template, path=where, tokens=", ".join(missing))
         # Not kept in tokenizer.json: without it the text "<eos>" would end a sentence.
         backend.encode_special_tokens = True
         backend.no_truncation()
@@ -95,11 +92,8 @@ class Tokenizer:
         """Learn a byte-level BPE vocabulary, joint for whatever languages the texts are in."""
         smallest = len(SPECIAL_TOKENS) + 256
         if vocab_size < smallest:
-            raise TokenizerError(
-                "vocab_size is {vocab_size}; 256 bytes and the special tokens need {smallest}.",
-                vocab_size=vocab_size,
-                smallest=smallest,
-            )
+            template = "vocab_size is {vocab_size}; 256 bytes and the special tokens need {smallest}."
+            raise TokenizerError(template, vocab_size=vocab_size, smallest=smallest)
         backend = _byte_level(models.BPE())
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size,
@@ -122,12 +116,8 @@ class Tokenizer:
         alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
         smallest, largest = len(SPECIAL_TOKENS) + 256, len(SPECIAL_TOKENS) + 256 + 256 * 256
         if not smallest <= vocab_size <= largest:
-            raise TokenizerError(
-                "vocab_size is {vocab_size}; without training data choose {smallest} to {largest}.",
-                vocab_size=vocab_size,
-                smallest=smallest,
-                largest=largest,
-            )
+            template = "vocab_size is {vocab_size}; without training data choose {smallest} to {largest}."
+            raise TokenizerError(template, vocab_size=vocab_size, smallest=smallest, largest=largest)
         tokens = [*SPECIAL_TOKENS, *alphabet]
         n_pairs = vocab_size - len(tokens)
         pairs = [(a, b) for a in alphabet for b in alphabet][:n_pairs]
@@ -258,11 +248,8 @@ def _utf8(text: str) -> str:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise InputError(
-            "The text holds a lone surrogate (U+{ord:04X}) at character {start}; remove it.",
-            ord=ord(text[error.start]),
-            start=error.start,
-        ) from None
+        template = "The text holds a lone surrogate (U+{ord:04X}) at character {start}; remove it."
+        raise InputError(template, ord=ord(text[error.start]), start=error.start) from None
     return text
 
 

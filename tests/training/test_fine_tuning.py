@@ -20,6 +20,8 @@ from tiny_transformer.training.recipe import load_recipe
 from tiny_transformer.training.run import train
 from tiny_transformer.training_record import TrainingRecord
 
+pytestmark = pytest.mark.long
+
 STILL = "training.learning_rate=1e-12"  # a run that changes nothing shows where it started
 MERGES = "tokenizer.vocab_size=290"  # so that the vocabulary depends on the text it was learnt from
 

@@ -11,7 +11,7 @@ from tests.support.models import ARCHITECTURES, DEVICES, tiny_config
 from tiny_transformer.model import EncoderDecoder, build_model
 from tiny_transformer.training import gradients
 from tiny_transformer.training.feed import IGNORED, Batch
-from tiny_transformer.training.gradients import PlainGradients, RecordedGradients, build_gradients
+from tiny_transformer.training.gradients import CudaGraphGradients, PlainGradients, build_gradients
 from tiny_transformer.training.objective import Objective
 
 SHAPES = [(2, 5, 4), (3, 4, 6), (2, 5, 4), (2, 5, 4), (4, 3, 3), (3, 4, 6), (2, 5, 4)]  # rows, source, target
@@ -45,7 +45,7 @@ def batch_of(objective: Objective, shape: tuple[int, int, int], seed: int, devic
 def test_replayed_gradients_are_those_of_backward(architecture: str, device: str) -> None:
     objective, other = (objective_of(architecture, device) for _ in range(2))
     parameters = list(objective.parameters())
-    recorded = RecordedGradients(objective, parameters, torch.device(device))
+    recorded = CudaGraphGradients(objective, parameters, torch.device(device))
     plain = PlainGradients(other, list(other.parameters()))
     places = [parameter.grad for parameter in parameters]
     for i, shape in enumerate(SHAPES):
@@ -71,18 +71,18 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """The target's shape of every recording that is made."""
     shapes = []
 
-    class Watched(gradients.RecordedBatch):
+    class Watched(gradients.BatchGraph):
         def __init__(self, run: Any, batch: Batch, *rest: Any) -> None:
             shapes.append(tuple(batch.target.shape))
             super().__init__(run, batch, *rest)
 
-    monkeypatch.setattr(gradients, "RecordedBatch", Watched)
+    monkeypatch.setattr(gradients, "BatchGraph", Watched)
     return shapes
 
 
 def test_a_shape_is_recorded_when_it_comes_again_and_only_once(made: list[tuple[int, ...]]) -> None:
     objective = objective_of("encoder-decoder", "cpu")
-    recorded = RecordedGradients(objective, list(objective.parameters()), torch.device("cpu"))
+    recorded = CudaGraphGradients(objective, list(objective.parameters()), torch.device("cpu"))
     for i, shape in enumerate(SHAPES):
         recorded.add(batch_of(objective, shape, i, "cpu"), 1.0)
     assert made == [(2, 4), (3, 6)]
@@ -94,9 +94,9 @@ def test_a_shape_is_recorded_when_it_comes_again_and_only_once(made: list[tuple[
 
 
 def test_recordings_are_bounded(made: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gradients, "MOST", 2)
+    monkeypatch.setattr(gradients, "MAX_GRAPHS", 2)
     objective = objective_of("decoder-only", "cpu")
-    recorded = RecordedGradients(objective, list(objective.parameters()), torch.device("cpu"))
+    recorded = CudaGraphGradients(objective, list(objective.parameters()), torch.device("cpu"))
     for rows in (2, 3, 4, 5):
         for i in range(3):
             recorded.add(batch_of(objective, (rows, 1, 4), i, "cpu"), 1.0)
@@ -105,7 +105,7 @@ def test_recordings_are_bounded(made: list[tuple[int, ...]], monkeypatch: pytest
 
 @pytest.mark.parametrize("hidden", [False, True], ids=["plainly", "behind the end of a recording"])
 def test_without_room_for_recordings_training_goes_on_plainly(monkeypatch: pytest.MonkeyPatch, hidden: bool) -> None:
-    class Full(gradients.RecordedBatch):
+    class Full(gradients.BatchGraph):
         def __init__(self, *_: Any) -> None:
             try:
                 raise torch.OutOfMemoryError("CUDA out of memory")
@@ -115,26 +115,26 @@ def test_without_room_for_recordings_training_goes_on_plainly(monkeypatch: pytes
                 raise RuntimeError("operation failed due to a previous error during capture")  # noqa: B904
 
     objective, other = (objective_of("decoder-only", "cpu") for _ in range(2))
-    monkeypatch.setattr(gradients, "MOST", 1)
-    recorded = RecordedGradients(objective, list(objective.parameters()), torch.device("cpu"))
+    monkeypatch.setattr(gradients, "MAX_GRAPHS", 1)
+    recorded = CudaGraphGradients(objective, list(objective.parameters()), torch.device("cpu"))
     plain = PlainGradients(other, list(other.parameters()))
     tries = []
     for i, shape in enumerate([*SHAPES, *SHAPES]):
         if i == 4:  # one recording is there, and no other fits beside it
-            monkeypatch.setattr(gradients, "MOST", 9)
-            recorded._most = 9
-            monkeypatch.setattr(gradients, "RecordedBatch", lambda *a: tries.append(a) or Full(*a))
+            monkeypatch.setattr(gradients, "MAX_GRAPHS", 9)
+            recorded._max_graphs = 9
+            monkeypatch.setattr(gradients, "BatchGraph", lambda *a: tries.append(a) or Full(*a))
         batch = batch_of(objective, shape, i, "cpu")
         assert float(recorded.add(batch, 0.5)) == pytest.approx(float(plain.add(batch, 0.5)), rel=1e-5)
     assert len(tries) == 1
-    assert not recorded._recorded
+    assert not recorded._graphs
     for found, wanted in zip(objective.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(found.grad, wanted.grad, rtol=1e-4, atol=1e-6)
 
 
 def test_other_errors_are_not_taken_for_a_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     objective = objective_of("decoder-only", "cpu")
-    recorded = RecordedGradients(objective, list(objective.parameters()), torch.device("cpu"))
+    recorded = CudaGraphGradients(objective, list(objective.parameters()), torch.device("cpu"))
     monkeypatch.setattr(objective, "forward", lambda *_: (_ for _ in ()).throw(RuntimeError("a fault")))
     with pytest.raises(RuntimeError, match="a fault"):
         recorded.add(batch_of(objective, SHAPES[0], 1, "cpu"), 1.0)
@@ -143,7 +143,7 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("device", DEVICES)
 def test_dropout_in_a_replay_follows_the_seed(device: str) -> None:
     objective = objective_of("encoder-decoder", device, dropout=0.3)
-    recorded = RecordedGradients(objective, list(objective.parameters()), torch.device(device))
+    recorded = CudaGraphGradients(objective, list(objective.parameters()), torch.device(device))
     batch = batch_of(objective, SHAPES[0], 1, device)
     for _ in range(3):
         recorded.add(batch, 1.0)
@@ -160,7 +160,7 @@ def test_the_step_that_records_draws_what_it_would_have_drawn(device: str) -> No
     losses = []
     for sights in (1, 0):  # recorded at its second sight, or not yet
         objective = objective_of("encoder-decoder", device, dropout=0.3)
-        recorded = RecordedGradients(objective, list(objective.parameters()), torch.device(device))
+        recorded = CudaGraphGradients(objective, list(objective.parameters()), torch.device(device))
         batch = batch_of(objective, SHAPES[0], 1, device)
         for _ in range(sights):
             recorded.add(batch, 1.0)

@@ -1,4 +1,4 @@
-"""Borrowed phrasings: the right intent's, new to it, and nothing near what a model is judged by."""
+"""Translated paraphrases: the right intent's, new to it, and nothing near what a model is evaluated by."""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from tests.support.training_fixtures import write_jsonl
 from tiny_transformer.cli import main
 from tiny_transformer.data.examples import read_examples
 from tiny_transformer.errors import ConfigError, DataError
-from tiny_transformer.training.distillation import Borrowing
+from tiny_transformer.training.distillation import TranslatedParaphrases
 from tiny_transformer.training.recipe import load_recipe
 
 AGE, NAME, FOOD = "I have no age.", "Call me Pip.", "I only eat electrons."
@@ -25,17 +25,17 @@ OWN = (
 )
 
 
-def borrowing(foreign: list[tuple[list[str], str]], held_out: tuple[str, ...] = ()) -> Borrowing:
-    return Borrowing(OWN, held_out, tuple(foreign))
+def paraphrases(foreign: list[tuple[list[str], str]], held_out: tuple[str, ...] = ()) -> TranslatedParaphrases:
+    return TranslatedParaphrases(OWN, held_out, tuple(foreign))
 
 
-def added(work: Borrowing, translations: dict[str, str]) -> dict[str, list[str]]:
+def added(work: TranslatedParaphrases, translations: dict[str, str]) -> dict[str, list[str]]:
     records = map(json.loads, work.lines(list(translations.items())))
     return {record["answer"]: record["questions"] for record in records}
 
 
 def test_phrasings_go_to_the_intent_with_which_they_share_most():
-    work = borrowing([(["a", "b", "c", "d"], "Kein Alter."), (["e", "f"], "Ich bin Pip.")])
+    work = paraphrases([(["a", "b", "c", "d"], "Kein Alter."), (["e", "f"], "Ich bin Pip.")])
     translations = {
         "a": "how old are you",
         "b": "What is your age?",
@@ -49,8 +49,8 @@ def test_phrasings_go_to_the_intent_with_which_they_share_most():
 
 
 def test_an_intent_that_is_not_clearly_one_of_ours_adds_nothing():
-    tie = borrowing([(["a", "b", "c"], "?")])
-    stranger = borrowing([(["a"], "?")])
+    tie = paraphrases([(["a", "b", "c"], "?")])
+    stranger = paraphrases([(["a"], "?")])
     with pytest.raises(DataError, match="none is a new phrasing"):
         added(tie, {"a": "How old are you?", "b": "Who are you?", "c": "Are you there?"})
     with pytest.raises(DataError, match="none is a new phrasing"):
@@ -58,14 +58,14 @@ def test_an_intent_that_is_not_clearly_one_of_ours_adds_nothing():
 
 
 def test_a_phrasing_counts_once_however_often_it_was_said():
-    work = borrowing([(["a", "b", "c", "d", "e", "f"], "?")])
+    work = paraphrases([(["a", "b", "c", "d", "e", "f"], "?")])
     often = {"a": "Are you old?", "b": "are you old", "c": "Are you old?!"}
     rest = {"d": "Who are you?", "e": "What is your name?", "f": "What are you called?"}
     assert added(work, often | rest) == {NAME: ["What are you called?"]}
 
 
 def test_of_two_intents_for_one_of_ours_the_nearer_is_taken():
-    work = borrowing([(["a", "b", "c"], "x"), (["d", "e"], "y")])
+    work = paraphrases([(["a", "b", "c"], "x"), (["d", "e"], "y")])
     translations = {
         "a": "Are you hungry?",
         "b": "Do you eat?",
@@ -77,7 +77,7 @@ def test_of_two_intents_for_one_of_ours_the_nearer_is_taken():
 
 
 def test_words_that_ask_for_two_answers_are_left_out():
-    work = borrowing([(["a", "b", "c"], "x"), (["d", "e", "f"], "y"), (["g"], "z")])
+    work = paraphrases([(["a", "b", "c"], "x"), (["d", "e", "f"], "y"), (["g"], "z")])
     translations = {
         "a": "How old are you?",
         "b": "Tell me about yourself.",
@@ -99,12 +99,12 @@ def test_nothing_near_a_held_out_phrasing_is_borrowed():
         "d": "So how many years do you really count?",  # six of eight words
         "e": "Were you born long ago?",
     }
-    assert added(borrowing(foreign, ("How many years do you count?",)), translations) == {AGE: [translations["e"]]}
-    assert len(added(borrowing(foreign), translations)[AGE]) == 4
+    assert added(paraphrases(foreign, ("How many years do you count?",)), translations) == {AGE: [translations["e"]]}
+    assert len(added(paraphrases(foreign), translations)[AGE]) == 4
 
 
 def test_every_phrasing_comes_once_and_none_that_is_ours():
-    work = borrowing([(["a", "b", "c", "d"], "x")])
+    work = paraphrases([(["a", "b", "c", "d"], "x")])
     translations = {"a": "Are you old?", "b": "are you AGED", "c": "Are you aged?", "d": "?!"}
     assert added(work, translations) == {AGE: ["Are you aged?"]}
 
@@ -125,7 +125,7 @@ def test_what_is_held_out_is_what_the_recipe_holds_out(tmp_path: Path):
     recipe = load_recipe(toy_recipe(tmp_path, "{ dev = 0.1, test = 0.25 }"))
     small_talk(tmp_path / "talk.jsonl", [([f"{q} Number {i}" for i in range(20) for q in asks], a) for asks, a in OWN])
     foreign = small_talk(tmp_path / "foreign.jsonl", [(["Wie alt?", "Wie  alt?"], "Alt.")])
-    work = Borrowing.read(recipe, str(tmp_path), [foreign])
+    work = TranslatedParaphrases.read(recipe, str(tmp_path), [foreign])
     (source,) = recipe.sources
 
     def asked(*splits: str) -> set[str]:
@@ -148,7 +148,7 @@ def test_what_other_sources_judge_by_is_held_out_too(tmp_path: Path):
     small_talk(tmp_path / "more.jsonl", [(["Since when are you here?"], AGE)])
     excluded = small_talk(tmp_path / "excluded.jsonl", [(["Were you born long ago?"], AGE)])
     foreign = small_talk(tmp_path / "foreign.jsonl", [(["a", "b", "c", "d", "e"], "x")])
-    work = Borrowing.read(load_recipe(str(path)), str(tmp_path), [foreign], [excluded])
+    work = TranslatedParaphrases.read(load_recipe(str(path)), str(tmp_path), [foreign], [excluded])
     assert set(work.held_out) == {"When were you born?", "Since when are you here?", "Were you born long ago?"}
     translations = {
         "a": "How old are you?",
@@ -164,7 +164,7 @@ def test_what_other_sources_judge_by_is_held_out_too(tmp_path: Path):
 @given(st.lists(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=7), min_size=1, max_size=12))
 def test_nearness_is_found_as_by_comparing_all(bags: list[list[str]]):
     phrasing, *held_out = [" ".join(bag) for bag in bags]
-    work = borrowing([(["x", "y"], "?")], tuple(held_out))
+    work = paraphrases([(["x", "y"], "?")], tuple(held_out))
     words = set(phrasing.split())
     near = any(10 * len(words & set(held.split())) >= 7 * len(words | set(held.split())) for held in held_out)
     if near:
@@ -203,6 +203,6 @@ def test_wrong_files_and_recipes_are_told(tmp_path: Path):
     small_talk(tmp_path / "talk.jsonl", OWN)
     empty = small_talk(tmp_path / "empty.jsonl", [])
     with pytest.raises(DataError, match="holds no intents"):
-        Borrowing.read(recipe, str(tmp_path), [empty])
+        TranslatedParaphrases.read(recipe, str(tmp_path), [empty])
     with pytest.raises(ConfigError, match="The first source of recipe tiny teaches no intents"):
-        Borrowing.read(load_recipe("tiny"), "", [])
+        TranslatedParaphrases.read(load_recipe("tiny"), "", [])

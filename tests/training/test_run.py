@@ -19,6 +19,8 @@ from tiny_transformer.training.objective import Objective
 from tiny_transformer.training.run import train
 from tiny_transformer.weights import read_weights
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True, scope="module")
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:

@@ -44,30 +44,15 @@ class Batch:
     def check(self, config: ModelConfig, what: str) -> None:
         """Refuse what the model cannot read: ids outside the vocabulary, too long a row, no rows."""
         if self.ids.ndim != 2 or 0 in self.ids.shape or self.lengths.shape != (self.ids.shape[0],):
-            raise InputError(
-                "The {what} must be rows of at least one token; got an array of shape {shape}.",
-                what=what,
-                shape=self.ids.shape,
-            )
+            template = "The {what} must be rows of at least one token; got an array of shape {shape}."
+            raise InputError(template, what=what, shape=self.ids.shape)
         if self.ids.shape[1] > config.max_length:
-            raise InputError(
-                "The {what} has {n} tokens, more than the model's max_length {size}; shorten it.",
-                what=what,
-                n=self.ids.shape[1],
-                size=config.max_length,
-            )
+            template = "The {what} has {n} tokens, more than the model's max_length {size}; shorten it."
+            raise InputError(template, what=what, n=self.ids.shape[1], size=config.max_length)
         if self.lengths.min() < 1 or self.lengths.max() > self.ids.shape[1]:
             template = "The {what}'s lengths must lie from 1 to {size}; correct them."
             raise InputError(template, what=what, size=self.ids.shape[1])
-        low, high = int(self.ids.min()), int(self.ids.max())
-        if low < 0 or high >= config.vocab_size:
-            wrong = low if low < 0 else high
-            raise InputError(
-                "The {what} holds the id {id}, outside the vocabulary of {size}; check the tokenizer.",
-                what=what,
-                id=wrong,
-                size=config.vocab_size,
-            )
+        _check_vocabulary(what, int(self.ids.min()), int(self.ids.max()), config.vocab_size)
 
 
 def check_inputs(config: ModelConfig, target: Batch, source: Batch | None) -> None:
@@ -108,9 +93,13 @@ def check_step(config: ModelConfig, ids: np.ndarray, n_rows: int) -> None:
         template = "A step of shape {shape} does not fit a state of {n} rows; correct it."
         raise InputError(template, shape=ids.shape, n=n_rows)
     rows = ids.tolist()  # for a few numbers, Python is faster than numpy
-    if min(map(min, rows)) < 0 or max(map(max, rows)) >= config.vocab_size:
-        template = "A step holds ids outside the vocabulary of {size}; check the tokenizer."
-        raise InputError(template, size=config.vocab_size)
+    _check_vocabulary("step", min(map(min, rows)), max(map(max, rows)), config.vocab_size)
+
+
+def _check_vocabulary(what: str, low: int, high: int, size: int) -> None:
+    if low < 0 or high >= size:
+        template = "The {what} holds the id {id}, outside the vocabulary of {size}; check the tokenizer."
+        raise InputError(template, what=what, id=low if low < 0 else high, size=size)
 
 
 def check_threads(threads: int | None) -> None:

@@ -73,12 +73,8 @@ def read_graph(path: Path) -> GraphFile:
     again = Sentence(_AGAIN, folder=path.parent)
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
-            raise BackendError(
-                "{path} is larger than {n} bytes, so it holds weights; {again}",
-                path=path,
-                n=MAX_FILE_BYTES,
-                again=again,
-            )
+            template = "{path} is larger than {n} bytes, so it holds weights; {again}"
+            raise BackendError(template, path=path, n=MAX_FILE_BYTES, again=again)
         graph = GraphFile()
         _walk("model", memoryview(path.read_bytes()), graph)
         if not graph.metadata:

@@ -342,13 +342,11 @@ def _check_int8(bundle: Bundle) -> None:
             "{path} does not exist; make it with: python -m export all {folder}", path=path, folder=bundle.folder
         )
     if bundle.has(WEIGHTS) and read_index(path).metadata.get(WEIGHTS_SHA256) != sha256(bundle.folder / WEIGHTS):
-        raise BackendError(
-            "{path} was made from another {weights} than the one beside it; make it again with: python "
-            "-m export all {folder}",
-            path=path,
-            weights=WEIGHTS,
-            folder=bundle.folder,
+        template = (
+            "{path} was made from another {weights} than the one beside it; make it again with: python -m "
+            "export all {folder}"
         )
+        raise BackendError(template, path=path, weights=WEIGHTS, folder=bundle.folder)
 
 
 def open_session(path: Path, threads: int) -> Any:
@@ -366,12 +364,8 @@ def open_session(path: Path, threads: int) -> Any:
         )
     except Exception as error:  # pybind types of its own, and RuntimeError
         reason = str(error).strip().splitlines()[0]
-        raise BackendError(
-            "ONNX Runtime cannot load {path} ({reason}); make it again with: python -m export all {parent}",
-            path=path,
-            reason=reason,
-            parent=path.parent,
-        ) from None
+        template = "ONNX Runtime cannot load {path} ({reason}); make it again with: python -m export all {parent}"
+        raise BackendError(template, path=path, reason=reason, parent=path.parent) from None
 
 
 def cores() -> int:

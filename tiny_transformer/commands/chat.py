@@ -36,11 +36,8 @@ def run(options: argparse.Namespace) -> None:
     utf8_stdout()
     model = load(options.bundle, options.backend, options.device, options.threads)
     if model.task != "chat":
-        raise InputError(
-            "{bundle} is a model for {task}, not for chat; use the command generate.",
-            bundle=options.bundle,
-            task=model.task,
-        )
+        template = "{bundle} is a model for {task}, not for chat; use the command generate."
+        raise InputError(template, bundle=options.bundle, task=model.task)
     decoding = decoding_options(options)
     GenerationOptions.from_keywords(decoding, model.bundle.generation)  # a wrong option is said before the first turn
     _talk(model, options.system, decoding)

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="PATH",
-        help="pairs of dev and test, none of whose targets is used; with --for, more intents to judge by",
+        help="pairs of dev and test, none of whose targets is used; with --for, more intents to evaluate by",
     )
     parser.add_argument(
         "--for",
@@ -47,8 +47,8 @@ def run(options: argparse.Namespace) -> None:
     from tiny_transformer.generation import GenerationOptions
     from tiny_transformer.text_model import load
     from tiny_transformer.training.distillation import (
-        Borrowing,
         Distillation,
+        TranslatedParaphrases,
         count_phrasings,
         distil,
         read_forbidden,
@@ -67,9 +67,9 @@ def run(options: argparse.Namespace) -> None:
         recipe, what = "RECIPE", f"{len(written):,} pairs"
     else:
         recipe, root = options.recipe
-        borrowing = Borrowing.read(load_recipe(recipe), root, options.data, options.exclude)
-        work = Distillation(teacher, borrowing.sources, decoding, batch_rows=options.batch_rows)
-        written = distil(work, options.out, overwrite=options.overwrite, lines=borrowing.lines)
+        paraphrases = TranslatedParaphrases.read(load_recipe(recipe), root, options.data, options.exclude)
+        work = Distillation(teacher, paraphrases.sources, decoding, batch_rows=options.batch_rows)
+        written = distil(work, options.out, overwrite=options.overwrite, lines=paraphrases.lines)
         what = f"{count_phrasings(written):,} phrasings of {len(written):,} intents"
     print(
         f"wrote {what} from {len(work.sources):,} sources to {options.out}; "

@@ -1,6 +1,6 @@
 """`train`: from text to a model folder, by a recipe.
 
-Under torchrun the same command trains on many devices; with --seeds it trains once a seed and tells the median.
+Under torchrun the same command trains on many devices; with --seeds it trains once per seed and tells the median.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train and write the folder, or one folder a seed."""
+    """Train and write the folder, or one folder per seed."""
     from tiny_transformer.training.run import train
 
     first = os.environ.get("RANK", "0") == "0"  # of many processes, one talks
@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _run_seeds(options: argparse.Namespace) -> None:
-    """Train once a seed; figures to stdout, one line a seed and one for the median."""
+    """Train once per seed; figures to stdout, one line per seed and one for the median."""
     from tiny_transformer.errors import InputError
     from tiny_transformer.training.run import prepare
     from tiny_transformer.training.seeds import RESULTS, SeedRuns, train_seeds

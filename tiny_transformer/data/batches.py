@@ -35,7 +35,7 @@ class EpochPlan:
     batches: list[BatchPlan]
 
     def steps(self, parts_per_step: int) -> int:
-        """Optimiser steps in the epoch; at least one, however small the data."""
+        """Optimizer steps in the epoch; at least one, however small the data."""
         return max(1, len(self.batches) // parts_per_step)
 
     def of_step(self, step: int, parts_per_step: int) -> list[BatchPlan]:
@@ -117,7 +117,7 @@ def _wasteful(rows: int, width: np.ndarray, wider: np.ndarray, batch_tokens: int
     return rows > 0 and rows >= 0.75 * _rows_that_fit(width, batch_tokens) and bool((wider > width).any())
 
 
-_MUCH_TEXT = 32 * 1024 * 1024  # bytes, over all variants: below, starting processes takes longer than the work
+_MIN_PARALLEL_BYTES = 32 * 2**20  # over all variants: below, starting processes takes longer than the work
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class Rows:
 
 @dataclass
 class TrainingData:
-    """Every train source of a recipe; tokenised variants are opened when their epoch comes."""
+    """Every train source of a recipe; tokenized variants are opened when their epoch comes."""
 
     sources: tuple[Source, ...]
     root: str
@@ -160,14 +160,14 @@ class TrainingData:
     _parts: dict[tuple[str, int], Part] = field(default_factory=dict, init=False)
 
     def prepare(self) -> None:
-        """Tokenise whatever is not in the cache yet; much text, on every core at once."""
+        """Tokenize whatever is not in the cache yet; much text, on every core at once."""
         jobs = [(source, variant) for source in self.sources for variant in range(source.variants)]
-        if sum(source_bytes(source, self.root) for source, _ in jobs) > _MUCH_TEXT:
+        if sum(source_bytes(source, self.root) for source, _ in jobs) > _MIN_PARALLEL_BYTES:
             spelling = self.tokenizer.to_json()
             context = multiprocessing.get_context("spawn")  # a fork would share locks of torch's threads
             with context.Pool(min(len(jobs), os.cpu_count() or 1)) as pool:
                 work = [(source, self.root, spelling, self.max_length, variant) for source, variant in jobs]
-                pool.starmap(_tokenise, work, chunksize=1)
+                pool.starmap(_tokenize, work, chunksize=1)
         for source, variant in jobs:
             self._part(source, variant)
 
@@ -196,7 +196,7 @@ class TrainingData:
         return self._parts[key]
 
 
-def _tokenise(source: Source, root: str, spelling: str, max_length: int, variant: int) -> None:
+def _tokenize(source: Source, root: str, spelling: str, max_length: int, variant: int) -> None:
     """One job of a pool: the result stays on disk."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the pool already fills the cores
     tokenised(source, root, Tokenizer.from_json(spelling), max_length, variant=variant)

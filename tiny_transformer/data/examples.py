@@ -43,11 +43,8 @@ def read_examples(source: Source, root: str, split: str, variant: int = 0) -> It
         yield example
     # A small share of a small file may be empty by chance; a file of its own may not.
     if not found and split == source.split:
-        raise DataError(
-            "{source} gave no {split} example; check the file, keep, leave_out and held_out.",
-            source=source.path or source.format,
-            split=split,
-        )
+        template = "{source} gave no {split} example; check the file, keep, leave_out and held_out."
+        raise DataError(template, source=source.path or source.format, split=split)
 
 
 def held_out(source: Source, root: str, split: str) -> list[Example]:

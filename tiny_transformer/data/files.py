@@ -54,11 +54,8 @@ def locate(path: str) -> list[tuple[DataFile, ...]]:
         return [tuple(_fetch(alternative) for alternative in alternatives)]
     names = _files_below(path)
     if not names:
-        raise DataError(
-            "{path} holds no {extensions} file; name a file or another folder.",
-            path=path,
-            extensions=", ".join(EXTENSIONS),
-        )
+        template = "{path} holds no {extensions} file; name a file or another folder."
+        raise DataError(template, path=path, extensions=", ".join(EXTENSIONS))
     return [(_fetch(name),) for name in names]
 
 

@@ -12,7 +12,7 @@ from itertools import zip_longest
 from typing import Any
 
 from tiny_transformer.data.files import DataFile
-from tiny_transformer.errors import DataError, InputError
+from tiny_transformer.errors import DataError, InputError, Sentence
 from tiny_transformer.tokenizer import Message, message_parts
 
 
@@ -80,15 +80,18 @@ class Faults:
         """At the end of a source: a few malformed lines are said, once and not `again`, many are an error."""
         if not self.malformed:
             return
-        message = f"{self.malformed:,} of {self.lines:,} lines of {what} are malformed ({'; '.join(self.first)})"
+        faults = Sentence(
+            "{malformed:,} of {lines:,} lines of {what} are malformed ({first})",
+            malformed=self.malformed,
+            lines=self.lines,
+            what=what,
+            first="; ".join(self.first),
+        )
         if self.malformed > MAX_MALFORMED_SHARE * self.lines:
-            raise DataError(
-                "{message}; more than {max_malformed_share:.0%} is too many, correct the file.",
-                message=message,
-                max_malformed_share=MAX_MALFORMED_SHARE,
-            )
+            template = "{faults}; more than {share:.0%} is too many, correct the file."
+            raise DataError(template, faults=faults, share=MAX_MALFORMED_SHARE)
         if not again:
-            _say_once(f"{message}; they are left out.")
+            _say_once(f"{faults}; they are left out.")
 
 
 @cache
@@ -116,12 +119,8 @@ def read_records(unit: tuple[DataFile, ...], kind: str, faults: Faults) -> Itera
         return read(unit[0], faults) if read is not None else iter(())
     source, target = unit
     if kind != "pairs":
-        raise DataError(
-            "{source} and {target} are parallel files, but the format is {kind}, not pairs.",
-            source=source.name,
-            target=target.name,
-            kind=kind,
-        )
+        template = "{source} and {target} are parallel files, but the format is {kind}, not pairs."
+        raise DataError(template, source=source.name, target=target.name, kind=kind)
     return _parallel(source, target, faults)
 
 
@@ -147,11 +146,8 @@ def _parallel(source: DataFile, target: DataFile, faults: Faults) -> Iterator[tu
     pairs = zip_longest(_lines(source, faults), _lines(target, target_faults), fillvalue=(-1, None))
     for (number, a), (other, b) in pairs:
         if number != other:
-            raise DataError(
-                "{source} and {target} have different numbers of lines; they are not parallel.",
-                source=source.name,
-                target=target.name,
-            )
+            template = "{source} and {target} have different numbers of lines; they are not parallel."
+            raise DataError(template, source=source.name, target=target.name)
         if a is None or b is None or not (a.strip() or b.strip()):
             continue
         if not (a.strip() and b.strip()):

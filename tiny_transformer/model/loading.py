@@ -32,14 +32,11 @@ def load_weights(model: torch.nn.Module, weights: Mapping[str, np.ndarray], *, w
         for name, parameter in expected.items():
             array = weights[name]
             if array.shape != tuple(parameter.shape):
-                raise BundleError(
-                    "{path}: {name} has shape {shape}, but the config asks for {wanted}; it belongs to a model "
-                    "of another shape.",
-                    path=where,
-                    name=name,
-                    shape=array.shape,
-                    wanted=tuple(parameter.shape),
+                template = (
+                    "{path}: {name} has shape {shape}, but the config asks for {wanted}; it belongs to a "
+                    "model of another shape."
                 )
+                raise BundleError(template, path=where, name=name, shape=array.shape, wanted=tuple(parameter.shape))
             parameter.copy_(torch.from_numpy(array.astype(np.float32)))
 
 

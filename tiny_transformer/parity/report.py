@@ -77,11 +77,8 @@ class ParityReport:
                 files={str(k): str(v) for k, v in values["files"].items()},
             )
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise ParityError(
-                "{where} is not a parity report ({reason}); make it again: python -m export all.",
-                where=where,
-                reason=error,
-            ) from None
+            template = "{where} is not a parity report ({reason}); make it again: python -m export all."
+            raise ParityError(template, where=where, reason=error) from None
         if not intact or values["verdict"] != report.verdict:
             raise ParityError(
                 "{where} was edited after it was written; make it again: python -m export all.", where=where
@@ -93,13 +90,8 @@ class ParityReport:
         if self.verdict != "verified":
             named = "; ".join(f"{case.candidate}: {case.name} ({case.detail})" for case in self.failures[:3])
             more = f" and {len(self.failures) - 3} more" if len(self.failures) > 3 else ""
-            raise ParityError(
-                "Parity failed in {n} of {n_2} cases: {named}{more}.",
-                n=len(self.failures),
-                n_2=len(self.cases),
-                named=named,
-                more=more,
-            )
+            template = "Parity failed in {n} of {n_2} cases: {named}{more}."
+            raise ParityError(template, n=len(self.failures), n_2=len(self.cases), named=named, more=more)
 
 
 def stored_report(bundle: Bundle, names: Iterable[str] | None = None) -> ParityReport | None:
@@ -116,20 +108,14 @@ def stored_report(bundle: Bundle, names: Iterable[str] | None = None) -> ParityR
     report.raise_if_failed()
     for name in names if names is not None else [name for name in report.files if bundle.has(name)]:
         if name not in report.files:
-            raise ParityError(
-                "{path} does not cover {name}; make the report again: python -m export all {folder}.",
-                path=path,
-                name=name,
-                folder=bundle.folder,
-            )
+            template = "{path} does not cover {name}; make the report again: python -m export all {folder}."
+            raise ParityError(template, path=path, name=name, folder=bundle.folder)
         if sha256(bundle.folder / name) != report.files[name]:
-            raise ParityError(
+            template = (
                 "{path} is not the file that {parity} vouches for; restore it, or make the report again: "
-                "python -m export all {folder}.",
-                path=bundle.folder / name,
-                parity=PARITY,
-                folder=bundle.folder,
+                "python -m export all {folder}."
             )
+            raise ParityError(template, path=bundle.folder / name, parity=PARITY, folder=bundle.folder)
     return report
 
 

@@ -1,4 +1,8 @@
-"""Phrasings borrowed from another language: its small talk, translated, asks for the answers that are ours."""
+"""Distillation: a larger translator writes what a smaller model learns from.
+
+Either targets for sources, or paraphrases of small talk: questions of another language that have the same answers
+as ours, translated.
+"""
 
 import hashlib
 import json
@@ -27,31 +31,30 @@ from tiny_transformer.text_model import TextModel
 from tiny_transformer.tokenizer import Tokenizer
 from tiny_transformer.training.recipe import Recipe
 
-_NEAR = 0.7  # of all words in two phrasings are in both: too like one that is held out
+_MAX_LIKENESS = 0.7  # words that two phrasings share, of all their words: above, too like one that is held out
 _ALSO = "train --also reads files like a recipe's first source"
 
 
 @dataclass(frozen=True)
-class Borrowing:
-    """Intents of two languages, and the phrasings of ours that a model will be judged by."""
+class TranslatedParaphrases:
+    """Intents of two languages, and the phrasings of ours that a model will be evaluated by."""
 
     own: tuple[Intent, ...]  # with the phrasings of the training split alone
     held_out: tuple[str, ...]
     foreign: tuple[Intent, ...]
 
     @classmethod
-    def read(cls, recipe: Recipe, root: str, paths: Iterable[str], excluded: Iterable[str] = ()) -> "Borrowing":
+    def read(
+        cls, recipe: Recipe, root: str, paths: Iterable[str], excluded: Iterable[str] = ()
+    ) -> "TranslatedParaphrases":
         """For the small talk of a recipe, from files of the same form in another language.
 
-        Held out is whatever the recipe judges by, and every phrasing of the files that are `excluded`.
+        Held out is whatever the recipe evaluates by, and every phrasing of the files that are `excluded`.
         """
         first = recipe.sources[0]
         if first.format != "intents" or first.split != "train":
-            raise ConfigError(
-                "The first source of recipe {recipe} teaches no intents, and {also}; name chat.",
-                recipe=recipe.name,
-                also=_ALSO,
-            )
+            template = "The first source of recipe {recipe} teaches no intents, and {also}; name chat."
+            raise ConfigError(template, recipe=recipe.name, also=_ALSO)
         held_out = [q for path in excluded for questions, _ in _intents(locate(path), path) for q in questions]
         for source in (source for source in recipe.sources if source.format == "intents"):
             intents = _intents(source_files(source, root), source.path)
@@ -112,8 +115,10 @@ class Borrowing:
         if not bag or words in self._asks:
             return False
         # Too like is only what shares so many words that one of these, the rarest, is among them.
-        rarest = sorted(bag, key=lambda word: len(self._held.get(word, ())))[: len(bag) - ceil(_NEAR * len(bag)) + 1]
-        return not any(_likeness(bag, held) >= _NEAR for word in rarest for held in self._held.get(word, ()))
+        rarest = sorted(bag, key=lambda word: len(self._held.get(word, ())))[
+            : len(bag) - ceil(_MAX_LIKENESS * len(bag)) + 1
+        ]
+        return not any(_likeness(bag, held) >= _MAX_LIKENESS for word in rarest for held in self._held.get(word, ()))
 
     @cached_property
     def _asks(self) -> dict[str, list[int]]:
@@ -213,12 +218,12 @@ def distil(
         tqdm(total=len(prompts), initial=len(done), unit="sentence", disable=None) as bar,
     ):
         for first in range(0, len(left), rows):
-            places = left[first : first + rows]
-            for i, targets in zip(places, _answers(work, [prompts[i] for i in places], places), strict=True):
+            positions = left[first : first + rows]
+            for i, targets in zip(positions, _answers(work, [prompts[i] for i in positions], positions), strict=True):
                 done[i] = targets
                 file.write(json.dumps([i, targets], ensure_ascii=False) + "\n")
             file.flush()
-            bar.update(len(places))
+            bar.update(len(positions))
     said = [(work.sources[i], target) for i in range(len(prompts)) for target in _kept(done[i], work.forbidden)]
     if not said:
         raise DataError(
@@ -274,7 +279,7 @@ def _whole_texts(found: Sequence[Generated], tokenizer: Tokenizer) -> list[str]:
 
 
 def _kept(targets: Sequence[str], forbidden: frozenset[str]) -> list[str]:
-    """Different texts on one line each, none of them a sentence the student will be judged by."""
+    """Different texts on one line each, none of them a sentence the student will be evaluated by."""
     lines = dict.fromkeys(map(on_one_line, targets))
     return [line for line in lines if line and plain_words(line) not in forbidden]
 

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from tiny_transformer.errors import TrainingError
 
 # The other ranks wait while the first tokenises or evaluates; a process that died is noticed at once all the same.
-_PATIENCE = timedelta(hours=2)
+_TIMEOUT = timedelta(hours=2)
 
 
 @dataclass(frozen=True)
@@ -57,16 +57,16 @@ def joined_world(device: str | None) -> Iterator[World]:
     if size == 1:
         yield World(0, 1, found)
         return
-    dist.init_process_group("nccl" if found.type == "cuda" else "gloo", timeout=_PATIENCE)
+    dist.init_process_group("nccl" if found.type == "cuda" else "gloo", timeout=_TIMEOUT)
     try:
-        with told_of_lost_ranks():
+        with lost_rank_errors():
             yield World(rank, size, found)
     finally:
         dist.destroy_process_group()
 
 
 @contextmanager
-def told_of_lost_ranks() -> Iterator[None]:
+def lost_rank_errors() -> Iterator[None]:
     """A collective that fails because a process is gone becomes a sentence."""
     try:
         yield

@@ -47,11 +47,8 @@ def card_questions(folder: Path, root: str) -> tuple[Recipe, list[QuestionSet]]:
     """The recipe a folder was trained by, and all that it was measured by in the end: the figures of its card."""
     record = TrainingRecord.read(folder)
     if not record.recipe_name:
-        raise DataError(
-            "{folder} has no {training} that names its test data; name a file of examples.",
-            folder=folder,
-            training=TRAINING,
-        )
+        template = "{folder} has no {training} that names its test data; name a file of examples."
+        raise DataError(template, folder=folder, training=TRAINING)
     recipe = recipe_from_record(record.recipe)
     return recipe, question_sets(recipe, root, "test")
 

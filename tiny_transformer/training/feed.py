@@ -16,8 +16,8 @@ from tiny_transformer.data.batches import BatchPlan, Rows
 from tiny_transformer.data.cache import Column, Part
 
 IGNORED = -100  # the label that cross-entropy leaves out
-_RESIDENT_SHARE = 0.25  # of the free GPU memory that data may take
-_AHEAD = 4  # batches a prefetching thread prepares
+_MAX_RESIDENT_SHARE = 0.25  # of the free GPU memory that data may take
+_PREFETCHED_BATCHES = 4  # that a thread prepares ahead of the device
 
 
 @dataclass(frozen=True)
@@ -81,14 +81,14 @@ class ResidentRows:
     def batch(self, plan: BatchPlan, pad_id: int) -> Batch:
         """Gather and pad on the device; nothing here waits for it."""
         numbers = self._order[plan.start : plan.stop]  # B
-        place, real = self._target.places(numbers, plan.target_length + 1)  # B T+1
-        target = torch.where(real, self._target.ids[place], pad_id)
-        learn = self._learn[place].bool() & real
+        index, real = self._target.token_indices(numbers, plan.target_length + 1)  # B T+1
+        target = torch.where(real, self._target.ids[index], pad_id)
+        learn = self._learn[index].bool() & real
         if self._source is None:
             nothing = target[:, :0]
             return _assemble(nothing, nothing, target, learn, plan, pad_id, None)
-        place, real = self._source.places(numbers, plan.source_length)  # B S
-        source = torch.where(real, self._source.ids[place], pad_id)
+        index, real = self._source.token_indices(numbers, plan.source_length)  # B S
+        source = torch.where(real, self._source.ids[index], pad_id)
         return _assemble(source, real.sum(dim=1), target, learn, plan, pad_id, self._end)
 
 
@@ -105,8 +105,8 @@ class _DeviceColumn:
         starts = np.cumsum(lengths) - lengths
         return cls(*(torch.from_numpy(array).to(device) for array in (ids, starts, lengths)))
 
-    def places(self, numbers: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        """Where each padded position's token lies (any place where it is padding), and whether it is real."""
+    def token_indices(self, numbers: Tensor, width: int) -> tuple[Tensor, Tensor]:
+        """Where each padded position's token lies (any token where it is padding), and whether it is real."""
         column = torch.arange(width, device=numbers.device)
         real = column < self.lengths[numbers][:, None]  # B W
         return torch.where(real, self.starts[numbers][:, None] + column, 0), real
@@ -116,7 +116,7 @@ def device_rows(rows: Rows, order: np.ndarray, device: torch.device) -> HostRows
     """An epoch's rows in their order; on a GPU they live on it if they take a small part of its memory."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        if rows.n_tokens * 9 < _RESIDENT_SHARE * free:  # 8 bytes an id, 1 for whether it is learnt
+        if rows.n_tokens * 9 < _MAX_RESIDENT_SHARE * free:  # 8 bytes an id, 1 for whether it is learnt
             return ResidentRows(rows, order, device)
     return HostRows(rows, order, device)
 
@@ -133,7 +133,7 @@ def batches(
 
 def ahead(made: Iterator[Batch]) -> Iterator[Batch]:
     """The same batches, prepared by a thread while the device is busy with earlier ones."""
-    queue: Queue[Batch | BaseException | None] = Queue(maxsize=_AHEAD)
+    queue: Queue[Batch | BaseException | None] = Queue(maxsize=_PREFETCHED_BATCHES)
 
     def work() -> None:
         try:
@@ -193,16 +193,16 @@ def _fill(
     learn: np.ndarray,
 ) -> None:
     """Copy rows `numbers` of a part into rows `at` of the padded arrays."""
-    place, row, column = _places(part.target, numbers, at)
-    target[row, column] = part.target.ids[place]
-    learn[row, column] = part.learn[place]
+    index, row, column = _token_indices(part.target, numbers, at)
+    target[row, column] = part.target.ids[index]
+    learn[row, column] = part.learn[index]
     if part.source is not None:
-        place, row, column = _places(part.source, numbers, at)
-        source[row, column] = part.source.ids[place]
+        index, row, column = _token_indices(part.source, numbers, at)
+        source[row, column] = part.source.ids[index]
         source_lengths[at] = part.source.offsets[numbers + 1] - part.source.offsets[numbers]
 
 
-def _places(column: Column, numbers: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _token_indices(column: Column, numbers: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For every token of these rows: where it lies in the file, and its row and column in the padded array."""
     starts = column.offsets[numbers]
     lengths = column.offsets[numbers + 1] - starts

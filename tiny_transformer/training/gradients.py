@@ -15,8 +15,8 @@ from tiny_transformer.backends.cuda_graphs import CUDA_LOCK, capture
 from tiny_transformer.training.feed import Batch
 from tiny_transformer.training.objective import Objective
 
-MOST = 128  # recordings; shapes beyond are rare
-SIGHT = 2  # of a shape, at which it is recorded: what is left over of a bucket seldom has the same one twice
+MAX_GRAPHS = 128  # kept at once, one per shape of batch; shapes beyond these are rare
+RECORD_AT_SIGHTING = 2  # of a shape: the rest of a bucket of like lengths seldom has the same shape twice
 
 
 class Gradients(Protocol):
@@ -49,7 +49,7 @@ class PlainGradients:
             parameter.grad = None
 
 
-class RecordedGradients:
+class CudaGraphGradients:
     """The same, replayed for shapes that come again. On the CPU there is nothing to record: it runs what it would."""
 
     def __init__(self, objective: Objective, parameters: Sequence[Tensor], device: torch.device) -> None:
@@ -58,24 +58,24 @@ class RecordedGradients:
         self._sums = [torch.zeros_like(parameter) for parameter in parameters]
         for parameter, total in zip(parameters, self._sums, strict=True):
             parameter.grad = total
-        self._most = MOST
-        self._forget()
+        self._max_graphs = MAX_GRAPHS
+        self._drop_graphs()
 
     def add(self, batch: Batch, scale: float) -> Tensor:
         """Add the gradients of a batch's loss times `scale`; that loss, valid until the next call."""
         if self._objective.r_drop != self._r_drop:  # a new phase; R-Drop's weight is part of what was recorded
-            self._forget()
+            self._drop_graphs()
         loss = None
         try:
             loss = self._loss(batch, scale)
         except RuntimeError as error:
-            if not self._most or not _is_out_of_memory(error):
+            if not self._max_graphs or not _is_out_of_memory(error):
                 raise
         if loss is None:
             # Recordings keep memory of their own. Where that is too much, training goes on without them: from here,
             # where the error no longer holds on to what the failed pass had made.
-            self._most = 0
-            self._forget()
+            self._max_graphs = 0
+            self._drop_graphs()
             loss = self._loss(batch, scale)
         torch._foreach_add_(self._sums, self._found)
         return loss
@@ -84,13 +84,13 @@ class RecordedGradients:
         """Back to zeros, in place: recordings know the parameters by their memory."""
         torch._foreach_zero_(self._sums)
 
-    def _forget(self) -> None:
+    def _drop_graphs(self) -> None:
         """Let go of all recordings, and of their memory."""
         on_gpu = self._device.type == "cuda"
         if on_gpu:
             torch.cuda.synchronize(self._device)
-        self._seen: Counter[tuple[Any, ...]] = Counter()
-        self._recorded: dict[tuple[Any, ...], RecordedBatch] = {}
+        self._sightings: Counter[tuple[Any, ...]] = Counter()
+        self._graphs: dict[tuple[Any, ...], BatchGraph] = {}
         self._r_drop = self._objective.r_drop
         self._workspace = torch.cuda.graph_pool_handle() if on_gpu else None
         if on_gpu:
@@ -99,12 +99,12 @@ class RecordedGradients:
     def _loss(self, batch: Batch, scale: float) -> Tensor:
         """The loss, and its gradients in `_found`."""
         shape = tuple(None if tensor is None else tensor.shape for tensor in batch.tensors)
-        if shape not in self._recorded:
-            self._seen[shape] += 1
-            if self._seen[shape] < SIGHT or len(self._recorded) >= self._most:
+        if shape not in self._graphs:
+            self._sightings[shape] += 1
+            if self._sightings[shape] < RECORD_AT_SIGHTING or len(self._graphs) >= self._max_graphs:
                 return self._run(batch, torch.full((), scale, device=self._device))
-            self._recorded[shape] = RecordedBatch(self._run, batch, self._device, self._workspace)
-        return self._recorded[shape](batch, scale)
+            self._graphs[shape] = BatchGraph(self._run, batch, self._device, self._workspace)
+        return self._graphs[shape](batch, scale)
 
     def _run(self, batch: Batch, scale: Tensor) -> Tensor:
         loss: Tensor = scale * self._objective(*batch.tensors)
@@ -112,7 +112,7 @@ class RecordedGradients:
         return loss.detach()
 
 
-class RecordedBatch:
+class BatchGraph:
     """Forward and backward of one shape, always by way of the same memory."""
 
     def __init__(
@@ -130,7 +130,7 @@ class RecordedBatch:
             torch.cuda.set_rng_state(state, device)  # as if nothing had been run to record it
 
     def __call__(self, batch: Batch, scale: float) -> Tensor:
-        """The loss; where `run` puts the gradients is its own affair."""
+        """The loss; `run` puts the gradients where the optimizer finds them."""
         for held, given in zip(self._batch.tensors, batch.tensors, strict=True):
             if held is not None and given is not None:
                 held.copy_(given)
@@ -154,5 +154,5 @@ def _is_out_of_memory(error: BaseException) -> bool:
 def build_gradients(objective: nn.Module, parameters: Sequence[Tensor], device: torch.device) -> Gradients:
     """Recorded on one GPU; plain on the CPU, and within DDP, which sends gradients while backward still runs."""
     if device.type == "cuda" and isinstance(objective, Objective):
-        return RecordedGradients(objective, parameters, device)
+        return CudaGraphGradients(objective, parameters, device)
     return PlainGradients(objective, parameters)

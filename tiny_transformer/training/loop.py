@@ -216,7 +216,7 @@ class Trainer:
         self._window_tokens += step.tokens
 
     def _syncing(self, *, last: bool) -> AbstractContextManager[None]:
-        """Gradients travel between devices once a step, with its last part."""
+        """Gradients travel between devices once per step, with its last part."""
         if last or self.world.size == 1:
             return nullcontext()
         return self._objective.no_sync()  # type: ignore[operator]
@@ -229,13 +229,11 @@ class Trainer:
         now = time.monotonic()
         state = self.state
         if not math.isfinite(loss):
-            raise TrainingError(
+            template = (
                 "The loss became {loss} before step {step:,}; lower --learning-rate or --clip-norm. The last "
-                "good checkpoint is in {path}.",
-                loss=loss,
-                step=state.step,
-                path=self.run_dir / LAST,
+                "good checkpoint is in {path}."
             )
+            raise TrainingError(template, loss=loss, step=state.step, path=self.run_dir / LAST)
         seconds = now - self._window_began
         state.seconds += seconds
         state.tokens += self._window_tokens
@@ -291,11 +289,8 @@ class Trainer:
     def _is_best(self, metrics: dict[str, float]) -> bool:
         name = self.recipe.evaluation.metric
         if name not in metrics:
-            raise TrainingError(
-                "The recipe picks the best model by {name}, but dev gives {metrics}; set evaluation.metric.",
-                name=name,
-                metrics=", ".join(metrics),
-            )
+            template = "The recipe picks the best model by {name}, but dev gives {metrics}; set evaluation.metric."
+            raise TrainingError(template, name=name, metrics=", ".join(metrics))
         before = self.state.best.get(name)
         if before is None or self.state.evaluations == 1:  # a new phase starts a new contest
             return True

@@ -14,7 +14,7 @@ from tiny_transformer.errors import TrainingError
 
 
 class Reporter:
-    """The first rank's voice; the other ranks have none."""
+    """Reports of the first rank; the other ranks report nothing."""
 
     def __init__(self, metrics: Path, *, talks: bool, name: str, track: bool, after_step: int) -> None:
         self._metrics = metrics

@@ -94,11 +94,8 @@ def load_recipe(name: str, overrides: Sequence[str] = (), also: Sequence[str] = 
         try:
             text = Path(name).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
-            raise ConfigError(
-                "There is no recipe {name!r}; choose one of {recipe_names}, or name a TOML file.",
-                name=name,
-                recipe_names=", ".join(recipe_names()),
-            ) from None
+            template = "There is no recipe {name!r}; choose one of {recipe_names}, or name a TOML file."
+            raise ConfigError(template, name=name, recipe_names=", ".join(recipe_names())) from None
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -121,12 +118,8 @@ def parse_recipe(values: Mapping[str, Any], *, name: str) -> Recipe:
     where = f"recipe {name}"
     unknown = sorted(set(values) - set(_KEYS))
     if unknown:
-        raise ConfigError(
-            "{path} has unknown keys {keys}; remove them (known: {known}).",
-            path=where,
-            keys=", ".join(unknown),
-            known=", ".join(_KEYS),
-        )
+        template = "{path} has unknown keys {keys}; remove them (known: {known})."
+        raise ConfigError(template, path=where, keys=", ".join(unknown), known=", ".join(_KEYS))
     task = values.get("task", "translate")
     check_choice("task", task, TASKS)
     sources = tuple(_source(item, f"{where}: sources") for item in _tables(values, "sources", [], where))
@@ -172,12 +165,8 @@ def _check(recipe: Recipe, where: str) -> None:
     for phase in recipe.phases:
         strangers = sorted(set(phase.repeat) - set(names))
         if strangers:
-            raise ConfigError(
-                "{where}: phase {phase} repeats the unknown source {strangers}; correct it.",
-                where=where,
-                phase=phase.name,
-                strangers=strangers[0],
-            )
+            template = "{where}: phase {phase} repeats the unknown source {strangers}; correct it."
+            raise ConfigError(template, where=where, phase=phase.name, strangers=strangers[0])
     total = sum(phase.share for phase in recipe.phases)
     if abs(total - 1.0) > 1e-6:
         raise ConfigError("{where}: the shares of the phases add up to {total:g}; make it 1.", where=where, total=total)
@@ -209,12 +198,8 @@ def _model(task: str, values: Mapping[str, Any], where: str) -> ModelConfig:
     defaults = ModelConfig.gpt() if decoder_only else ModelConfig()
     config = ModelConfig.from_dict({**defaults.to_dict(), **values}, where=where)
     if (task == "translate") != config.is_encoder_decoder:
-        raise ConfigError(
-            "{where}: a {architecture} model cannot {task}; change task or architecture.",
-            where=where,
-            architecture=config.architecture,
-            task=task,
-        )
+        template = "{where}: a {architecture} model cannot {task}; change task or architecture."
+        raise ConfigError(template, where=where, architecture=config.architecture, task=task)
     return config
 
 

@@ -127,11 +127,8 @@ def with_user_data(recipe: Recipe, data: str) -> tuple[Recipe, str]:
     below = [source for source in recipe.sources if source.path and join("data", source.path) != source.path]
     if not data:
         if below:
-            raise ConfigError(
-                "Recipe {recipe} needs data; add --data with the folder of {path}.",
-                recipe=recipe.name,
-                path=below[0].path,
-            )
+            template = "Recipe {recipe} needs data; add --data with the folder of {path}."
+            raise ConfigError(template, recipe=recipe.name, path=below[0].path)
         return recipe, ""
     if any(exists(join(data, source.path)) for source in below) and not _is_file(data):
         return recipe, data

@@ -123,11 +123,8 @@ def _settle(runs: SeedRuns, seed: int, process: subprocess.Popen[bytes], log: IO
         logger.info("seed %d is done", seed)
         return
     said = _last_line(runs.run_dir(seed) / _LOG) if log is not None else "its error stands above"
-    raise TrainingError(
-        "The run with seed {seed} failed ({said}); correct that, then start the same command with --resume.",
-        seed=seed,
-        said=said,
-    )
+    template = "The run with seed {seed} failed ({said}); correct that, then start the same command with --resume."
+    raise TrainingError(template, seed=seed, said=said)
 
 
 def _last_line(path: Path) -> str:
