@@ -28,16 +28,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def export_all(folder: Path) -> list[str]:
     """Write every graph and archive, and the report and the card if all backends agree; the file names."""
-    from tiny_transformer.bundle import CARD, EVALUATION, INT8_FILES, PARITY, Bundle, remove_derived
+    from tiny_transformer.backends.torchscript import write_archive
+    from tiny_transformer.bundle import CARD, EVALUATION, INT8_FILES, PARITY, TORCHSCRIPT, Bundle, remove_derived
     from tiny_transformer.parity import write_report
 
     from .model_card import refresh_card
     from .quantize import export_int8
     from .to_onnx import export_onnx
-    from .to_torchscript import export_torchscript
 
     (folder / PARITY).unlink(missing_ok=True)  # from here on it would vouch for other files
-    names = [*export_torchscript(folder), *export_onnx(folder)]
+    write_archive(Bundle.open(folder), folder / TORCHSCRIPT)
+    names = [TORCHSCRIPT, *export_onnx(folder)]
     if (folder / EVALUATION).is_file():
         names += export_int8(folder)
     else:
@@ -85,9 +86,10 @@ def table(report: "ParityReport") -> str:
 
 
 def _torchscript(options: argparse.Namespace) -> None:
-    from .to_torchscript import export_torchscript
+    from tiny_transformer.backends.torchscript import write_archive
+    from tiny_transformer.bundle import TORCHSCRIPT, Bundle
 
-    export_torchscript(options.bundle)
+    write_archive(Bundle.open(options.bundle), options.bundle / TORCHSCRIPT)
 
 
 def _onnx(options: argparse.Namespace) -> None:

@@ -214,10 +214,10 @@ def test_what_does_not_fit_is_one_sentence(way: str) -> None:
         gpt.step(np.array([[-1]]), state)
     with pytest.raises(InputError, match="does not fit a state of 1 rows"):
         gpt.step(np.array([[3], [4]]), state)
-    with pytest.raises(InputError, match="2 places and 3 are needed"):
+    with pytest.raises(InputError, match="2 slots and 3 are needed"):
         gpt.step(np.array([[3, 4]]), state)
     _, state = gpt.step(np.array([[3]]), state)
-    with pytest.raises(InputError, match="2 places and 3 are needed"):
+    with pytest.raises(InputError, match="2 slots and 3 are needed"):
         gpt.step(np.array([[4]]), state)
 
 

@@ -182,7 +182,7 @@ def test_the_cache_is_written_in_place(exported: Exported):
         (lambda b, p: b.step(np.array([[1]]), b.start(p, None, 8)[1]), "does not fit a state of 2 rows"),
         (lambda b, p: b.step(np.ones((2, 2), np.int64), b.start(p, None, 8)[1]), "does not fit"),
         (lambda b, p: b.step(np.array([[1], [-1]]), b.start(p, None, 8)[1]), "outside the vocabulary"),
-        (lambda b, p: b.step(np.array([[1], [2]]), b.start(p, None, 3)[1]), "3 places and 4 are needed"),
+        (lambda b, p: b.step(np.array([[1], [2]]), b.start(p, None, 3)[1]), "3 slots and 4 are needed"),
     ],
 )
 def test_wrong_calls_are_refused(exported: Exported, call, sentence: str):

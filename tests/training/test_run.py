@@ -151,7 +151,9 @@ def test_the_folder_gets_the_best_weights_not_the_last(tmp_path: Path, monkeypat
     train(small_recipe("training.max_steps=10", "evaluation.metric=loss"), "", tmp_path / "model")
     _, best = load_checkpoint(tmp_path / "runs" / "model" / "best")
     weights = read_weights(tmp_path / "model" / "model.safetensors")
-    assert np.array_equal(weights["embedding.tokens.weight"], best["model.0"].numpy().astype(np.float16))
+    assert np.array_equal(
+        weights["embedding.tokens.weight"], best["model/embedding.tokens.weight"].numpy().astype(np.float16)
+    )
 
 
 def test_phases_follow_one_another_with_their_own_mix(tmp_path: Path) -> None:
@@ -272,4 +274,5 @@ def test_more_files_of_ones_own_are_read_like_the_first_and_credited_to_nobody_e
     assert found is not None
     sources = json.loads((found.folder / "training.json").read_text(encoding="utf-8"))["recipe"]["sources"]
     assert [source["name"] for source in sources] == ["mine.jsonl", "more"]
-    assert {source["licence"] + source["attribution"] + source["amid"] for source in sources} == {""}
+    assert {source["licence"] + source["attribution"] for source in sources} == {""}
+    assert all("interleave_with" not in transform for source in sources for transform in source["transforms"])

@@ -18,12 +18,12 @@ from tiny_transformer.ui.chat_tab import ChatTab, _control, defaults, from_visit
 from tiny_transformer.ui.compare_tab import CompareTab
 from tiny_transformer.ui.handlers import language_of, user_errors
 from tiny_transformer.ui.header import availability, build_header
+from tiny_transformer.ui.i18n import STRINGS
 from tiny_transformer.ui.inside_tab import InsideTab
 from tiny_transformer.ui.models import ModelStore
 from tiny_transformer.ui.page import build_page, translations
 from tiny_transformer.ui.page_settings import Limits
 from tiny_transformer.ui.service import OFFERED, PageService
-from tiny_transformer.ui.strings import STRINGS
 
 __all__ = ["models"]
 

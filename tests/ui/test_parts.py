@@ -23,6 +23,7 @@ from tiny_transformer.ui.chat_tab import (
     up_to_last_question,
 )
 from tiny_transformer.ui.i18n import (
+    STRINGS,
     dictionary,
     explained,
     han_share,
@@ -34,7 +35,6 @@ from tiny_transformer.ui.i18n import (
 from tiny_transformer.ui.page_settings import DEFAULT_MODELS, Limits, parse_settings
 from tiny_transformer.ui.service import MAX_TURNS, check_history, check_text, checked_options
 from tiny_transformer.ui.streaming import Answer
-from tiny_transformer.ui.strings import STRINGS
 
 LIMITS = Limits(characters=50, new_tokens=20)
 HAN = re.compile(r"[\u4e00-\u9fff]")

@@ -11,8 +11,7 @@ import pytest
 
 from tests.support.ui_provocations import provoke_all
 from tiny_transformer.errors import BackendError, InputError, Sentence
-from tiny_transformer.ui.chinese import CHINESE
-from tiny_transformer.ui.i18n import LONGEST, explained, say, translated
+from tiny_transformer.ui.i18n import CHINESE, LONGEST, explained, say, translated
 
 HAN = re.compile(r"[\u4e00-\u9fff]")
 QUOTED = say("zh", "quoted", sentence="")
@@ -30,7 +29,7 @@ def listed(templates: set[str]) -> str:
 
 def test_every_sentence_a_visitor_can_meet_has_a_chinese_form(met: dict[str, Sentence]) -> None:
     missing = met.keys() - CHINESE.keys()
-    assert not missing, f"tiny_transformer/ui/chinese.py lacks the keys:{listed(missing)}"
+    assert not missing, f"tiny_transformer/ui/sentences.toml lacks the keys:{listed(missing)}"
     for sentence in met.values():
         chinese = translated(sentence, "zh")
         assert HAN.search(chinese) or sentence.template == "{where}: {reason}"
@@ -40,7 +39,7 @@ def test_every_sentence_a_visitor_can_meet_has_a_chinese_form(met: dict[str, Sen
 
 def test_no_translation_is_left_over(met: dict[str, Sentence]) -> None:
     unmet = CHINESE.keys() - met.keys()
-    assert not unmet, f"no test meets these keys of tiny_transformer/ui/chinese.py:{listed(unmet)}"
+    assert not unmet, f"no test meets these keys of tiny_transformer/ui/sentences.toml:{listed(unmet)}"
 
 
 def fields(template: str) -> Counter[str]:

@@ -2,14 +2,18 @@
 
 import os
 import re
+import tomllib
+from importlib import resources
 from pathlib import Path
 from typing import Literal
 
 from tiny_transformer.errors import Sentence, TinyTransformerError
-from tiny_transformer.ui.chinese import CHINESE
-from tiny_transformer.ui.strings import STRINGS
 
 Language = Literal["en", "zh"]
+
+_SENTENCES = tomllib.loads(resources.files(__package__).joinpath("sentences.toml").read_text("utf-8"))
+STRINGS = {key: (entry["en"], entry["zh"]) for key, entry in _SENTENCES["page"].items()}
+CHINESE = {entry["en"]: entry["zh"] for entry in _SENTENCES["message"]}  # by the template of a message
 
 # Han characters with their extensions; kana and hangul are not Han.
 _HAN = re.compile(r"[㐀-䶿一-鿿豈-﫿\U00020000-\U0003134f]")
