@@ -45,8 +45,8 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
 def _panel(panel: Any, comparison: Mapping[str, Any], task: str) -> None:
     speeds = {name: entry["tokens_per_second"][task] for name, entry in comparison["entries"].items()}
     names = sorted(speeds, key=lambda name: speeds[name])
-    colours = [OURS if NAMES[name].startswith("Tiny") else PEERS for name in names]
-    bars = panel.barh([NAMES[name] for name in names], [speeds[name] for name in names], color=colours, height=0.72)
+    colors = [OURS if NAMES[name].startswith("Tiny") else PEERS for name in names]
+    bars = panel.barh([NAMES[name] for name in names], [speeds[name] for name in names], color=colors, height=0.72)
     panel.bar_label(bars, labels=[f"{speeds[name]:,.0f}" for name in names], padding=4, fontsize=9)
     panel.set_xlim(0, 1.18 * max(speeds.values()))
     panel.spines[["top", "right", "bottom"]].set_visible(False)

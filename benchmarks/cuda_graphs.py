@@ -27,7 +27,7 @@ from tiny_transformer.config import ModelConfig
 from tiny_transformer.generation import GenerationOptions, Request, generate_ids
 from tiny_transformer.model import build_model
 from tiny_transformer.training.feed import Batch
-from tiny_transformer.training.gradients import PlainGradients, RecordedGradients
+from tiny_transformer.training.gradients import PlainGradients, CudaGraphGradients
 from tiny_transformer.training.objective import Objective, compile_parts
 
 from .shapes import SHAPES
@@ -124,7 +124,7 @@ def training(name: str, _: str, rounds: int) -> dict[str, Any]:
     parameters = list(model.parameters())
     gradients: Any = PlainGradients(objective, parameters)
     if name == "captured":
-        gradients = RecordedGradients(objective, parameters, torch.device("cuda"))
+        gradients = CudaGraphGradients(objective, parameters, torch.device("cuda"))
 
     def steps(n: int) -> None:
         for i in range(n):

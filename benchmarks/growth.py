@@ -118,9 +118,9 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
     from matplotlib import pyplot
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
-    for (precision, figures), colour in zip(found["times"].items(), ("#4f46e5", "#059669"), strict=True):
+    for (precision, figures), color in zip(found["times"].items(), ("#4f46e5", "#059669"), strict=True):
         pasts = [int(past) for past in figures["seconds"]]
-        left.plot(pasts, [1000 * s for s in figures["seconds"].values()], marker="o", color=colour, label=precision)
+        left.plot(pasts, [1000 * s for s in figures["seconds"].values()], marker="o", color=color, label=precision)
     left.set(title="Time a token", xlabel="tokens before it", ylabel="milliseconds", ylim=(0, None))
     left.legend(frameon=False)
     places = [int(size.split(" x ")[0]) * int(size.split(" x ")[1]) for size in found["memory_mb"]]

@@ -246,7 +246,7 @@ def random_text(folder: Path) -> Source:
 
 
 def vocabulary(rng: random.Random) -> list[str]:
-    """Words in which a vocabulary of the usual size can be learnt."""
+    """Words in which a vocabulary of the usual size can be learned."""
     return ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(2, 9))) for _ in range(10_000)]
 
 

@@ -2,7 +2,7 @@
 
 MatMulNBits reads each weight once and is unbeaten for a few rows; for many, the processor's integer matrix products
 take a third of its time. Both give a row's block of activations one scale, round it to 8 bits, multiply integers and
-scale the sums, so their results differ by float rounding alone, and a row's by nothing its neighbours do.
+scale the sums, so their results differ by float rounding alone, and a row's by nothing its neighbors do.
 
 Shapes: R rows, K inputs and N outputs of a layer, in blocks of k inputs.
 """

@@ -75,7 +75,7 @@ def test_a_bad_model_value_names_key_place_and_remedy(change: dict[str, Any], me
 
 
 BAD_USES = [
-    ({"task": "summarise"}, "task is 'summarise'; choose one of translate, chat, complete"),
+    ({"task": "summarize"}, "task is 'summarize'; choose one of translate, chat, complete"),
     ({"task": "chat"}, "roles must name the tokens of user and assistant for a chat model; add them"),
     (CHAT | {"roles": {"user": 3}}, "roles must name"),
     (CHAT | {"roles": {"user": 3, "assistant": -1}}, r"roles.assistant is -1; choose"),

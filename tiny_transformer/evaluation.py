@@ -53,7 +53,7 @@ class Answerer(Protocol):
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str | None = None) -> Score:
-    """Corpus BLEU from 0 to 100; `tokenize="none"` for text that is tokenised already."""
+    """Corpus BLEU from 0 to 100; `tokenize="none"` for text that is tokenized already."""
     from sacrebleu.metrics.bleu import BLEU
 
     return _sacrebleu(BLEU(tokenize=tokenize or "13a", force=True), hypotheses, references)

@@ -78,7 +78,7 @@ def _parse(header: bytes, size: int) -> tuple[dict[str, TensorEntry], dict[str, 
     tensors = dict(sorted(entries.items(), key=lambda item: (item[1].offset, item[1].length)))
     for name, tensor in tensors.items():
         if tensor.offset != end:
-            raise ValueError(f"tensor {name!r:.80} overlaps its neighbour or leaves a hole")
+            raise ValueError(f"tensor {name!r:.80} overlaps its neighbor or leaves a hole")
         end += tensor.length
     if end != size:
         raise ValueError(f"it has {size} bytes where its header promises {end}")

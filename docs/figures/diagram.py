@@ -24,7 +24,7 @@ class Part:
 
     title: str
     place: str  # file and class
-    colour: str
+    color: str
     height: float = 0.5
 
 
@@ -90,9 +90,9 @@ def _stack(axis: Axes, x: float, parts: list[Part], stack: str, layer: str) -> t
 
 
 def _box(axis: Axes, x: float, y: float, part: Part) -> None:
-    colour, paper = to_rgb(part.colour), to_rgb(CARD)
-    tint = tuple(0.14 * c + 0.86 * p for c, p in zip(colour, paper, strict=True))
-    _frame(axis, x, y, WIDTH, part.height, facecolor=tint, edgecolor=part.colour, linewidth=1.1)
+    color, paper = to_rgb(part.color), to_rgb(CARD)
+    tint = tuple(0.14 * c + 0.86 * p for c, p in zip(color, paper, strict=True))
+    _frame(axis, x, y, WIDTH, part.height, facecolor=tint, edgecolor=part.color, linewidth=1.1)
     centre, middle = x + WIDTH / 2, y + part.height / 2
     if part is ADD_NORM:  # too flat for two lines
         axis.text(x + 0.1, middle, part.title, va="center", fontsize=7, weight="bold")
@@ -146,6 +146,6 @@ def _heading(axis: Axes, x: float, title: str, place: str) -> None:
     _code(axis, x - 0.3, HEAD_Y - 0.17, place, size=6.8)
 
 
-def _arrow(axis: Axes, start: tuple[float, float], end: tuple[float, float], colour: str = INK_SOFT) -> None:
-    look = {"arrowstyle": "-|>", "color": colour, "linewidth": 1, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 7}
+def _arrow(axis: Axes, start: tuple[float, float], end: tuple[float, float], color: str = INK_SOFT) -> None:
+    look = {"arrowstyle": "-|>", "color": color, "linewidth": 1, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 7}
     axis.annotate("", end, start, arrowprops=look)

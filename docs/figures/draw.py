@@ -56,12 +56,12 @@ def draw_positions(figure: Figure) -> None:
     bar.ax.tick_params(length=0)
 
     distances = torch.arange(-40, 41)
-    for start, colour, style in ((42, BLUE, "-"), (50, CORAL, (0, (4, 3)))):
+    for start, color, style in ((42, BLUE, "-"), (50, CORAL, (0, (4, 3)))):
         likeness = table[start + distances] @ table[start] / 32  # every sin² + cos² pair gives 1, and there are 32
         right.plot(
             distances.numpy(),
             likeness.numpy(),
-            color=colour,
+            color=color,
             linestyle=style,
             linewidth=1.8,
             label=f"from position {start}",
@@ -84,8 +84,8 @@ def draw_masks(figure: Figure) -> None:
     )
     axes = figure.subplots(1, 3)
     figure.subplots_adjust(left=0.085, right=0.98, top=0.82, bottom=0.2, wspace=0.3)
-    for axis, (title, subtitle, visible, queries, keys), colour in zip(axes, panels, (TEAL, BLUE, CORAL), strict=True):
-        cells = LinearSegmentedColormap.from_list("mask", [EMPTY, colour])
+    for axis, (title, subtitle, visible, queries, keys), color in zip(axes, panels, (TEAL, BLUE, CORAL), strict=True):
+        cells = LinearSegmentedColormap.from_list("mask", [EMPTY, color])
         axis.imshow(visible.numpy(), cmap=cells, vmin=0, vmax=1, aspect="equal")
         _tokens(axis, queries, keys)
         _title(axis, title, subtitle)
@@ -104,8 +104,8 @@ def draw_attention(figure: Figure) -> None:
     queries = [f"{before} → {after}" for before, after in zip(["<bos>", *written], [*written, "<eos>"], strict=True)]
     _tokens(axis, queries, list(WORD), rotation=0)
     for t, s in torch.nonzero(weights >= 0.05).tolist():
-        colour = CARD if weights[t, s] > 0.45 else INK
-        axis.text(s, t, f"{weights[t, s]:.2f}", ha="center", va="center", color=colour, fontsize=7)
+        color = CARD if weights[t, s] > 0.45 else INK
+        axis.text(s, t, f"{weights[t, s]:.2f}", ha="center", va="center", color=color, fontsize=7)
     axis.set(xlabel="key: letters of the source", ylabel="query: letter read → letter written next")
     _title(axis, "One head of CrossAttention", "trained here to reverse words: the weights are the alignment")
 

@@ -1,4 +1,4 @@
-"""The colours and type of every figure."""
+"""The colors and type of every figure."""
 
 CARD, EMPTY = "#FCFBF8", "#EDECE8"
 INK, INK_SOFT, SLATE, FAINT = "#1F2733", "#5A6472", "#46505E", "#E3E1DB"

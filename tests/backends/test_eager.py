@@ -111,7 +111,7 @@ def test_several_new_tokens_on_a_past_of_one_row(way: str) -> None:
         assert np.allclose(logits, expected_after(backend, rows, source), atol=ATOL)
 
 
-def test_a_longer_neighbour_changes_nothing() -> None:
+def test_a_longer_neighbor_changes_nothing() -> None:
     backend = make()
     prefix = Batch.of([[BOS, 5]])
     source = Batch.of([[9, 8, EOS]])

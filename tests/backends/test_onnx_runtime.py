@@ -50,8 +50,8 @@ def test_every_combination_equals_eager(tmp_path: Path, config):
 
 @pytest.mark.parametrize("int8", [False, True], ids=["float32", "int8"])
 @pytest.mark.parametrize("name", [TRANSLATOR, GPT])
-def test_a_row_does_not_depend_on_its_neighbours(exported: Exported, name: str, int8: bool):
-    """Large neighbours would change a scale that the whole batch shares, and longer ones the padding."""
+def test_a_row_does_not_depend_on_its_neighbors(exported: Exported, name: str, int8: bool):
+    """Large neighbors would change a scale that the whole batch shares, and longer ones the padding."""
     backend = open_ort(exported(name), threads=1, int8=int8)
     lengths, sources = (3, 9, 1, 6), (7, 2, 12, 4)
     together, state = backend.start(rows(lengths), source_of(backend, sources), 16)

@@ -32,7 +32,7 @@ def test_scripted_is_eager_to_the_last_bit(architecture: str, positions: str) ->
     prefixes = [[BOS, *row] for row in random_rows(0, 3, 300, 6)]
     sources = [[*row, EOS] for row in random_rows(1, 3, 300, 8)] if config.is_encoder_decoder else None
     target, source = Batch.of(prefixes), None if sources is None else Batch.of(sources)
-    for _ in range(3):  # the compiler optimises after the first runs
+    for _ in range(3):  # the compiler optimizes after the first runs
         assert np.array_equal(eager.logits(target, source), scripted.logits(target, source))
     for options in ({"max_new_tokens": 8}, {"num_beams": 3}, {"temperature": 1.0, "seed": 1}):
         assert generate(eager, prefixes, sources, **options) == generate(scripted, prefixes, sources, **options)

@@ -128,7 +128,7 @@ def test_rows_on_the_device_equal_rows_from_the_host(rows: Rows) -> None:
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "rotary", "learned"])
-def test_the_loss_is_that_of_each_pair_alone_so_padding_and_neighbours_count_nothing(
+def test_the_loss_is_that_of_each_pair_alone_so_padding_and_neighbors_count_nothing(
     rows: Rows, tmp_path: Path, positions: str
 ) -> None:
     model = build_model(tiny_config(positions=positions), torch.Generator().manual_seed(0))
@@ -147,8 +147,8 @@ def test_the_loss_is_that_of_each_pair_alone_so_padding_and_neighbours_count_not
             logits = model(source, torch.ones_like(source, dtype=torch.bool), target[:, :-1])
             alone += F.cross_entropy(logits[0], target[0, 1:], label_smoothing=0.1, reduction="sum").item()
     assert whole.item() == pytest.approx(alone, rel=1e-5)
-    assert sum(batch.learnt for batch in found.batches) == int(rows.sizes.learnt.sum())
-    assert sum(batch.tokens for batch in found.batches) == int(rows.sizes.learnt.sum())
+    assert sum(batch.learned for batch in found.batches) == int(rows.sizes.learned.sum())
+    assert sum(batch.tokens for batch in found.batches) == int(rows.sizes.learned.sum())
 
 
 def test_a_dialogues_loss_is_that_of_its_replies(tmp_path: Path) -> None:

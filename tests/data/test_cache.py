@@ -1,4 +1,4 @@
-"""Tokenised data: made once, found again by content, whole or not there at all."""
+"""Tokenized data: made once, found again by content, whole or not there at all."""
 
 import tracemalloc
 from collections.abc import Iterator
@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.training_fixtures import byte_tokenizer, learnt_tokenizer, write_jsonl, write_pairs
+from tests.support.training_fixtures import byte_tokenizer, learned_tokenizer, write_jsonl, write_pairs
 from tiny_transformer.data import cache, encoding
 from tiny_transformer.data.augment import Compose, SwapSides
-from tiny_transformer.data.cache import Column, Part, tokenised
+from tiny_transformer.data.cache import Column, Part, tokenized
 from tiny_transformer.data.encoding import encode_examples
 from tiny_transformer.data.records import Dialogue, Text, turns
 from tiny_transformer.data.source import Source
@@ -40,51 +40,51 @@ def no_reading(*_: object) -> Iterator:
 
 def test_rows_hold_what_the_model_reads(pairs: Source) -> None:
     tokenizer = byte_tokenizer()
-    part = tokenised(pairs, "", tokenizer, 64)
+    part = tokenized(pairs, "", tokenizer, 64)
     assert part.source is not None
     assert rows(part.source)[0] == [*tokenizer.encode("the cat sat"), tokenizer.eos_id]
     assert rows(part.target)[0] == [tokenizer.bos_id, *tokenizer.encode("on the mat"), tokenizer.eos_id]
-    assert part.learnt.tolist() == [len(row) - 1 for row in rows(part.target)]
+    assert part.learned.tolist() == [len(row) - 1 for row in rows(part.target)]
     assert isinstance(part.target.ids.base, np.memmap)
     assert part.target.ids.dtype == np.uint16
 
 
 def test_the_second_start_reads_nothing(pairs: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = tokenised(pairs, "", byte_tokenizer(), 64)
+    first = tokenized(pairs, "", byte_tokenizer(), 64)
     monkeypatch.setattr(cache, "read_examples", no_reading)
-    assert rows(tokenised(pairs, "", byte_tokenizer(), 64).target) == rows(first.target)
+    assert rows(tokenized(pairs, "", byte_tokenizer(), 64).target) == rows(first.target)
     # Neither the place of the file nor how often it is shown changes the ids.
     moved = write_pairs(tmp_path / "moved.tsv", TEXTS * 20)
-    tokenised(replace(pairs, path=str(moved), repeat=3.0), "", byte_tokenizer(), 64)
+    tokenized(replace(pairs, path=str(moved), repeat=3.0), "", byte_tokenizer(), 64)
 
 
 @pytest.mark.parametrize("what", ["content", "tokenizer", "option", "length"])
 def test_whatever_changes_the_ids_makes_a_new_cache(pairs: Source, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenised(pairs, "", byte_tokenizer(), 64)
+    tokenized(pairs, "", byte_tokenizer(), 64)
     monkeypatch.setattr(cache, "read_examples", no_reading)
     tokenizer, length = byte_tokenizer(), 64
     if what == "content":
         write_pairs(Path(pairs.path), TEXTS)
     elif what == "tokenizer":
-        tokenizer = learnt_tokenizer()
+        tokenizer = learned_tokenizer()
     elif what == "option":
         pairs = replace(pairs, transforms=(SwapSides(),))
     else:
         length = 32
     with pytest.raises(AssertionError, match="not used"):
-        tokenised(pairs, "", tokenizer, length)
+        tokenized(pairs, "", tokenizer, length)
 
 
 def test_other_talk_among_the_questions_makes_a_new_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     questions = write_jsonl(tmp_path / "i.jsonl", [{"questions": ["Hi", "Hey"], "answer": "Hello!"}])
     talk = write_jsonl(tmp_path / "d.jsonl", [{"turns": ["a", "b"]}])
     source = Source(name="i", path=str(questions), format="intents", transforms=(Compose(interleave_with=str(talk)),))
-    tokenised(source, "", byte_tokenizer(), 64)
+    tokenized(source, "", byte_tokenizer(), 64)
     monkeypatch.setattr(cache, "read_examples", no_reading)
-    tokenised(source, "", byte_tokenizer(), 64)
+    tokenized(source, "", byte_tokenizer(), 64)
     write_jsonl(talk, [{"turns": ["c", "d"]}])
     with pytest.raises(AssertionError, match="not used"):
-        tokenised(source, "", byte_tokenizer(), 64)
+        tokenized(source, "", byte_tokenizer(), 64)
 
 
 def test_a_failure_leaves_no_half_written_cache(pairs: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,35 +94,35 @@ def test_a_failure_leaves_no_half_written_cache(pairs: Source, tmp_path: Path, m
 
     monkeypatch.setattr(cache, "read_examples", broken)
     with pytest.raises(RuntimeError, match="on fire"):
-        tokenised(pairs, "", byte_tokenizer(), 64)
+        tokenized(pairs, "", byte_tokenizer(), 64)
     assert list((tmp_path / "cache" / "tokens").iterdir()) == []
 
 
 def test_bpe_dropout_respells_training_alone_and_leaves_a_clean_variant(pairs: Source) -> None:
-    tokenizer = learnt_tokenizer()
+    tokenizer = learned_tokenizer()
     source = replace(pairs, bpe_dropout=0.5, variants=3, held_out={"dev": 0.5})
-    clean = tokenised(replace(pairs, held_out={"dev": 0.5}), "", tokenizer, 64)
-    parts = [tokenised(source, "", tokenizer, 64, variant=variant) for variant in range(4)]
+    clean = tokenized(replace(pairs, held_out={"dev": 0.5}), "", tokenizer, 64)
+    parts = [tokenized(source, "", tokenizer, 64, variant=variant) for variant in range(4)]
     sources = [rows(part.source) for part in parts]
     assert sources[0] == rows(clean.source) == sources[3]
     assert len({str(found) for found in sources}) == 3
     for part, found in zip(parts, sources, strict=True):
         assert [tokenizer.decode(row) for row in found] == [tokenizer.decode(row) for row in sources[0]]
         assert rows(part.target) == rows(clean.target)  # what is to be written has one spelling
-    dev = tokenised(source, "", tokenizer, 64, split="dev", variant=1)
+    dev = tokenized(source, "", tokenizer, 64, split="dev", variant=1)
     assert all(row == [*tokenizer.encode(tokenizer.decode(row)), tokenizer.eos_id] for row in rows(dev.source))
 
 
 @pytest.mark.parametrize("loss_on", ["replies", "all"])
-def test_bpe_dropout_leaves_alone_whatever_is_learnt(loss_on: str) -> None:
-    tokenizer = learnt_tokenizer()
+def test_bpe_dropout_leaves_alone_whatever_is_learned(loss_on: str) -> None:
+    tokenizer = learned_tokenizer()
     dialogue = turns(("the cat sat on the mat", "a dog and the cat") * 3)
     source = Source(format="dialogues", loss_on=loss_on)
     ((clean,), (varied,)) = (
         list(encode_examples([dialogue], tokenizer, source, 500, dropout=dropout)) for dropout in (0.0, 0.9)
     )
-    learnt = [[token for token, learn in zip(row.target, row.learn, strict=True) if learn] for row in (clean, varied)]
-    assert learnt[0] == learnt[1]
+    learned = [[token for token, learn in zip(row.target, row.learn, strict=True) if learn] for row in (clean, varied)]
+    assert learned[0] == learned[1]
     assert (clean.target == varied.target) == (loss_on == "all")
     assert tokenizer.decode(clean.target) == tokenizer.decode(varied.target)
 
@@ -131,12 +131,12 @@ def encoded(example: Dialogue | Text, source: Source, max_length: int = 64, toke
     return list(encode_examples([example], tokenizer or byte_tokenizer(), source, max_length))
 
 
-def test_only_replies_are_learnt_unless_all_is_asked_for() -> None:
+def test_only_replies_are_learned_unless_all_is_asked_for() -> None:
     tokenizer = byte_tokenizer()
     dialogue = turns(("ab", "cd", "e", "f"))
     (row,) = encoded(dialogue, Source(format="dialogues"))
-    learnt = [token for token, learn in zip(row.target, row.learn, strict=True) if learn]
-    assert learnt == [*tokenizer.encode("cd"), tokenizer.eos_id, *tokenizer.encode("f"), tokenizer.eos_id]
+    learned = [token for token, learn in zip(row.target, row.learn, strict=True) if learn]
+    assert learned == [*tokenizer.encode("cd"), tokenizer.eos_id, *tokenizer.encode("f"), tokenizer.eos_id]
     assert row.target == tokenizer.encode_chat(dialogue.messages)[:-1]
     (row,) = encoded(dialogue, Source(format="dialogues", loss_on="all"))
     assert row.learn == [False] + [True] * (len(row.target) - 1)
@@ -173,7 +173,7 @@ def test_packed_pairs_fill_their_rows_and_none_is_lost(tmp_path: Path) -> None:
     texts = [("s" * int(a) + str(i), "t" * int(b) + str(i)) for i, (a, b) in enumerate(lengths)]
     source = Source(name="p", path=str(write_pairs(tmp_path / "p.tsv", texts)), packing=True)
     tokenizer = byte_tokenizer()
-    part = tokenised(source, "", tokenizer, 100)
+    part = tokenized(source, "", tokenizer, 100)
     assert part.source is not None
     found = []
     sides = list(zip(rows(part.source), rows(part.target), strict=True))
@@ -189,12 +189,12 @@ def test_packed_pairs_fill_their_rows_and_none_is_lost(tmp_path: Path) -> None:
 def test_packing_fills_rows_with_whole_documents(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "d.jsonl", [{"turns": ["ab", "cd"]}] * 9)
     source = Source(name="d", path=str(path), format="dialogues", packing=True)
-    part: Part = tokenised(source, "", byte_tokenizer(), 24)
-    single = tokenised(replace(source, packing=False), "", byte_tokenizer(), 24)
+    part: Part = tokenized(source, "", byte_tokenizer(), 24)
+    single = tokenized(replace(source, packing=False), "", byte_tokenizer(), 24)
     assert part.source is None
     assert len(single) == 9
     assert [len(row) for row in rows(part.target)] == [24, 24, 24]
-    assert sum(part.learnt) == sum(single.learnt)
+    assert sum(part.learned) == sum(single.learned)
     assert rows(part.target)[0] == rows(single.target)[0] * 3
 
 
@@ -206,7 +206,7 @@ def test_memory_stays_flat_however_large_the_corpus(tmp_path: Path, monkeypatch:
         path = write_pairs(tmp_path / f"{count}.tsv", [(f"eine Zeile {i}", f"one line {i}") for i in range(count)])
         source = Source(name="p", path=str(path))
         tracemalloc.start()
-        part = tokenised(source, "", byte_tokenizer(), 64)
+        part = tokenized(source, "", byte_tokenizer(), 64)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert len(part) == count

@@ -34,7 +34,7 @@ def talk(tmp_path: Path, **options: object) -> Source:
     return replace(Source(name="talk", path=str(path), format="intents", variants=9), **options)
 
 
-THINGS = tuple(f"{colour} {thing}" for colour in ("red", "blue", "old", "new") for thing in ("cars", "hats", "songs"))
+THINGS = tuple(f"{color} {thing}" for color in ("red", "blue", "old", "new") for thing in ("cars", "hats", "songs"))
 
 
 def questions(source: Source, variant: int, split: str = "train") -> Counter:

@@ -177,7 +177,7 @@ def test_integer_products_are_the_arithmetic_of_matmulnbits(n_blocks: int, bias:
     }
     x = generator.standard_normal((40, 32 * n_blocks)).astype(np.float32)
     x[3] = 0  # the scale of nothing
-    x[5] *= 1e6  # a neighbour that would spoil a scale they shared
+    x[5] *= 1e6  # a neighbor that would spoil a scale they shared
     layer = ("x", "w.quantized", "w.scales", bias, "y", (24, n_blocks, 32))
     found = [
         run_layer(nodes, [*more, *constants()], tensors, x) for nodes, more in (integer_linear(*layer), blocks(*layer))

@@ -5,7 +5,7 @@ from statistics import median
 
 
 def ratio_in_turns(ours: Callable[[], float], bare: Callable[[], float], limit: float, at_most: int) -> float:
-    """The median of neighbours' ratios; more turns, up to `at_most`, are taken while it lies above the limit."""
+    """The median of neighbors' ratios; more turns, up to `at_most`, are taken while it lies above the limit."""
     ratios: list[float] = []
     while len(ratios) < 5 or (median(ratios) > limit and len(ratios) < at_most):
         ratios.append(ours() / bare())

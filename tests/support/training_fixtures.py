@@ -47,6 +47,6 @@ def byte_tokenizer() -> Tokenizer:
     return Tokenizer.synthetic(262)
 
 
-def learnt_tokenizer() -> Tokenizer:
+def learned_tokenizer() -> Tokenizer:
     """A tokenizer with merges."""
     return Tokenizer.train(["the cat sat on the mat", "a dog and the cat"] * 20, 300, show_progress=False)

@@ -23,12 +23,12 @@ from tiny_transformer.training_record import TrainingRecord
 pytestmark = pytest.mark.long
 
 STILL = "training.learning_rate=1e-12"  # a run that changes nothing shows where it started
-MERGES = "tokenizer.vocab_size=290"  # so that the vocabulary depends on the text it was learnt from
+MERGES = "tokenizer.vocab_size=290"  # so that the vocabulary depends on the text it was learned from
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A model that has learnt a little."""
+    """A model that has learned a little."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TINY_TRANSFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
         folder = tmp_path_factory.mktemp("base") / "words"
@@ -55,7 +55,7 @@ def test_the_run_starts_where_the_folder_ended(base: Path, tmp_path: Path) -> No
     assert (found.folder / "tokenizer.json").read_bytes() == (base / "tokenizer.json").read_bytes()
 
 
-def test_other_text_is_learnt_with_the_old_vocabulary(base: Path, tmp_path: Path) -> None:
+def test_other_text_is_learned_with_the_old_vocabulary(base: Path, tmp_path: Path) -> None:
     pairs = write_pairs(tmp_path / "mine.tsv", [(f"x{i}y", f"y{i}x") for i in range(300)])
     base_model = BaseModel.open(str(base))
     recipe = base_model.fit(small_recipe("training.max_steps=20"))
@@ -144,14 +144,14 @@ def test_what_is_not_known_of_the_first_training_is_said(
     (folder / TRAINING).unlink()
     monkeypatch.chdir(folder)
     base_model = BaseModel.open(".")
-    assert "learnt from is not known" in caplog.text
+    assert "learned from is not known" in caplog.text
     assert base_model.provenance["name"] == "silent"
     found = train(base_model.fit(small_recipe("training.max_steps=1")), "", tmp_path / "more", base=base_model)
     assert found is not None
     record = TrainingRecord.read(found.folder)
     assert (record.started_from["name"], record.started_from["sources"]) == ("silent", [])
     card = model_card(found, stand_in_report(found), "a/b")
-    assert "It went on from the weights of `silent`; what that model learnt from is not known." in card
+    assert "It went on from the weights of `silent`; what that model learned from is not known." in card
 
 
 def test_a_licence_is_told_only_if_it_is_that_of_both_trainings(base: Path, tmp_path: Path) -> None:

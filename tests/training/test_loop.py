@@ -175,7 +175,7 @@ def test_a_run_that_came_to_nothing_leaves_no_vocabulary_to_the_next(tmp_path: P
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_the_first_lesson_is_learnt_in_about_half_a_minute(tmp_path: Path) -> None:
+def test_the_first_lesson_is_learned_in_about_half_a_minute(tmp_path: Path) -> None:
     """The recipe `tiny` as it ships, on one core."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

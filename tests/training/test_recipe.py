@@ -76,7 +76,7 @@ def test_values_are_overridden_by_dotted_keys() -> None:
         ("sources=3", "must be a list of tables"),
         ("model.architecture=decoder-only", "n_encoder_layers"),
         ("training.max_minutes=-1", "max_minutes is -1"),
-        ("colour=red", "unknown keys colour"),
+        ("color=red", "unknown keys color"),
         ("sources.de-en.format=stories", "task translate learns from pairs or reversed-words"),
         ("sources.de-en.loss_on=all", "bpe_dropout respells what is only read"),
     ],

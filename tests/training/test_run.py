@@ -247,7 +247,7 @@ def test_dialogues_of_ones_own_are_judged_by_their_loss(tmp_path: Path) -> None:
     assert [sorted(entry) for entry in story["dev_history"]] == [["loss", "perplexity", "step"]] * 2
 
 
-def test_a_few_dialogues_are_all_learnt_from_and_that_is_said(
+def test_a_few_dialogues_are_all_learned_from_and_that_is_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file = write_jsonl(tmp_path / "mine.jsonl", [{"turns": ["Who are you?", "I am Pip."]}] * 5)

@@ -48,7 +48,7 @@ def test_a_step_takes_at_most_a_tenth_longer_than_a_bare_loop(tmp_path: Path, mo
 
     def bare_step() -> None:
         (batch,) = fixed.parts
-        (bare(batch.source, batch.source_mask, batch.target, batch.picked, batch.labels) / fixed.learnt).backward()
+        (bare(batch.source, batch.source_mask, batch.target, batch.picked, batch.labels) / fixed.learned).backward()
         torch.nn.utils.clip_grad_norm_(bare_model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -56,7 +56,7 @@ def test_a_step_takes_at_most_a_tenth_longer_than_a_bare_loop(tmp_path: Path, mo
     def loop_step() -> None:
         # Fetching a batch is part of the loop; its content is then the same as in the bare one.
         fetched = next(steps)
-        trainer.step(StepBatch(fixed.parts, fixed.tokens, fixed.learnt, fetched.epoch, fetched.epoch_step), 1e-3)
+        trainer.step(StepBatch(fixed.parts, fixed.tokens, fixed.learned, fetched.epoch, fetched.epoch_step), 1e-3)
 
     def seconds(step: Callable[[], None]) -> float:
         began = time.process_time()

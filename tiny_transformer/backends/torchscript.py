@@ -1,6 +1,6 @@
 """TorchScript: the same model, compiled; everything around it is the eager backend's.
 
-PyTorch has deprecated TorchScript in favour of `torch.export`; it still runs, and loads without our code.
+PyTorch has deprecated TorchScript in favor of `torch.export`; it still runs, and loads without our code.
 """
 
 import io

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--length-penalty", type=float, metavar="P", help="default: generation.json's")
     parser.add_argument("--repetition-penalty", type=float, metavar="P", help="default: generation.json's")
     parser.add_argument("--max-new-tokens", type=int, metavar="N", help="default: generation.json's")
-    parser.add_argument("--tokenize", help="sacrebleu's tokenizer; none for text that is tokenised already")
+    parser.add_argument("--tokenize", help="sacrebleu's tokenizer; none for text that is tokenized already")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tiny_transformer.data.cache import Part, tokenised
+from tiny_transformer.data.cache import Part, tokenized
 from tiny_transformer.data.examples import source_bytes
 from tiny_transformer.data.source import Source
 from tiny_transformer.errors import DataError
@@ -24,7 +24,7 @@ class BatchPlan:
     source_length: int  # 0 for decoder-only
     target_length: int  # of the decoder's input: one less than the row
     tokens: int  # real target tokens
-    learnt: int  # of them, those that count in the loss
+    learned: int  # of them, those that count in the loss
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class RowSizes:
     source: np.ndarray  # tokens; zeros for decoder-only
     target: np.ndarray  # positions of the decoder's input
     tokens: np.ndarray  # real target tokens
-    learnt: np.ndarray  # predicted tokens
+    learned: np.ndarray  # predicted tokens
 
 
 def plan_epoch(
@@ -73,7 +73,7 @@ def plan_epoch(
             int(width[0]),
             int(width[1]),
             int(sizes.tokens[order[start:stop]].sum()),
-            int(sizes.learnt[order[start:stop]].sum()),
+            int(sizes.learned[order[start:stop]].sum()),
         )
         for start, stop, width in _cut(shapes, batch_tokens)
     ]
@@ -138,10 +138,10 @@ class Rows:
         """The lengths of every row."""
         target = np.concatenate([part.target.lengths for part in self.parts]) - 1
         source = [part.source.lengths if part.source else np.zeros(len(part), dtype=np.int64) for part in self.parts]
-        learnt = np.concatenate([part.learnt for part in self.parts])
-        # Every token of a translation is learnt, and where pairs share a row nothing else of it counts.
-        tokens = target if self.end is None else learnt
-        return RowSizes(np.concatenate(source), target, tokens, learnt)
+        learned = np.concatenate([part.learned for part in self.parts])
+        # Every token of a translation is learned, and where pairs share a row nothing else of it counts.
+        tokens = target if self.end is None else learned
+        return RowSizes(np.concatenate(source), target, tokens, learned)
 
     @property
     def n_tokens(self) -> int:
@@ -192,14 +192,14 @@ class TrainingData:
         # Opening hashes the tokenizer and asks for files' times: once a run, not once an epoch.
         key = (source.name, variant)
         if key not in self._parts:
-            self._parts[key] = tokenised(source, self.root, self.tokenizer, self.max_length, variant=variant)
+            self._parts[key] = tokenized(source, self.root, self.tokenizer, self.max_length, variant=variant)
         return self._parts[key]
 
 
 def _tokenize(source: Source, root: str, spelling: str, max_length: int, variant: int) -> None:
     """One job of a pool: the result stays on disk."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the pool already fills the cores
-    tokenised(source, root, Tokenizer.from_json(spelling), max_length, variant=variant)
+    tokenized(source, root, Tokenizer.from_json(spelling), max_length, variant=variant)
 
 
 def _repeated(count: int, repeat: float, rng: np.random.Generator) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Tokenised data on disk: written once, memory-mapped ever after, found by the hash of all that made it."""
+"""Tokenized data on disk: written once, memory-mapped ever after, found by the hash of all that made it."""
 
 import hashlib
 import json
@@ -48,13 +48,13 @@ class Part:
     source: Column | None  # None for decoder-only data
     target: Column
     learn: np.ndarray  # uint8, beside target.ids: 1 where the token is predicted
-    learnt: np.ndarray  # int32 a row: how many of its tokens are predicted
+    learned: np.ndarray  # int32 a row: how many of its tokens are predicted
 
     def __len__(self) -> int:
-        return len(self.learnt)
+        return len(self.learned)
 
 
-def tokenised(
+def tokenized(
     source: Source, root: str, tokenizer: Tokenizer, max_length: int, *, split: str = "train", variant: int = 0
 ) -> Part:
     """The ids of one split of a source; only the first call for the same content does any work."""
@@ -66,7 +66,7 @@ def tokenised(
         examples = read_examples(source, root, split, variant)
         if split == "train" and not variant:
             logger.info(
-                "tokenising %s%s", source.name, f" in {source.variants} variants" if source.variants > 1 else ""
+                "tokenizing %s%s", source.name, f" in {source.variants} variants" if source.variants > 1 else ""
             )
         with atomic.replacing_folder(folder) as staging:
             rows = encode_examples(examples, tokenizer, source, max_length, dropout=dropout)
@@ -97,7 +97,7 @@ def _write(folder: Path, rows: Iterable[Encoded], vocab_size: int) -> None:
     """Append row after row, never holding more than a buffer of them."""
     code = "H" if vocab_size <= 1 << 16 else "I"
     codes = {"source.ids": code, "source.offsets": "q", "target.ids": code, "target.offsets": "q"}
-    codes |= {"learn": "B", "learnt": "i"}
+    codes |= {"learn": "B", "learned": "i"}
     with ExitStack() as stack:
         files = {n: _Appended(stack.enter_context((folder / f"{n}.bin").open("wb")), c) for n, c in codes.items()}
         totals = {"source": 0, "target": 0}
@@ -109,7 +109,7 @@ def _write(folder: Path, rows: Iterable[Encoded], vocab_size: int) -> None:
                 files[f"{name}.ids"].add(ids)
                 files[f"{name}.offsets"].add([totals[name]])
             files["learn"].add(row.learn)
-            files["learnt"].add([sum(row.learn)])
+            files["learned"].add([sum(row.learn)])
         for file in files.values():
             file.flush()
     manifest = {"dtype": "uint16" if code == "H" else "uint32", "source": totals["source"] > 0}
@@ -140,7 +140,7 @@ def _open(folder: Path) -> Part:
         source=_column(folder, "source", manifest["dtype"]) if manifest["source"] else None,
         target=target,
         learn=_map(folder / "learn.bin", "uint8"),
-        learnt=_map(folder / "learnt.bin", "int32"),
+        learned=_map(folder / "learned.bin", "int32"),
     )
 
 

@@ -16,7 +16,7 @@ _OPEN_ROWS = 16  # that wait for a pair that fits
 
 @dataclass(frozen=True)
 class Encoded:
-    """One row: the source of a pair, the target, and for each target token whether it is learnt."""
+    """One row: the source of a pair, the target, and for each target token whether it is learned."""
 
     source: list[int]  # empty where there is no encoder
     target: list[int]
@@ -96,13 +96,13 @@ def _dialogue(
     limit = max_length + 1  # the last token is predicted, never read
     ids: list[int] = []
     learn: list[bool] = []
-    for exchange, learnt in _exchanges(dialogue, contents, tokenizer, learn_all=source.loss_on == "all"):
+    for exchange, learned in _exchanges(dialogue, contents, tokenizer, learn_all=source.loss_on == "all"):
         if ids and len(ids) + len(exchange) > limit:
-            yield from _learnt(ids, learn)
+            yield from _learned(ids, learn)
             ids, learn = [], []
         ids += exchange[:limit]
-        learn += learnt[:limit]
-    yield from _learnt(ids, learn)
+        learn += learned[:limit]
+    yield from _learned(ids, learn)
 
 
 def _exchanges(
@@ -116,20 +116,20 @@ def _exchanges(
             yield ids, learn
             ids, learn = [], []
         # A role's token comes from whoever runs the dialogue; the model learns the words and where they end.
-        learnt = learn_all or message["role"] == "assistant"
+        learned = learn_all or message["role"] == "assistant"
         ids += [tokenizer.roles[message["role"]], *content, tokenizer.eos_id]
-        learn += [learn_all] + [learnt] * (len(content) + 1)
+        learn += [learn_all] + [learned] * (len(content) + 1)
     yield ids, learn
 
 
-def _learnt(ids: list[int], learn: list[bool]) -> Iterator[Encoded]:
+def _learned(ids: list[int], learn: list[bool]) -> Iterator[Encoded]:
     learn[0] = False  # nothing stands before the first token to predict it from
     if any(learn):
         yield Encoded([], ids, learn)
 
 
 def _packed(rows: Iterator[Encoded], max_length: int) -> Iterator[Encoded]:
-    """Whole documents after one another until a row is full; each sees its neighbours to the left."""
+    """Whole documents after one another until a row is full; each sees its neighbors to the left."""
     ids: list[int] = []
     learn: list[bool] = []
     for row in rows:

@@ -26,7 +26,7 @@ class DataFile:
 
 
 def cache_folder() -> Path:
-    """Where tokenised data and files from the Hub are kept: $TINY_TRANSFORMER_CACHE, or .cache here."""
+    """Where tokenized data and files from the Hub are kept: $TINY_TRANSFORMER_CACHE, or .cache here."""
     return Path(os.environ.get("TINY_TRANSFORMER_CACHE") or Path(".cache") / "tiny_transformer")
 
 

@@ -47,7 +47,7 @@ class Source(JsonConfig):
         check_number("bpe_dropout", self.bpe_dropout, 0.0, 1.0)
         require(
             not self.bpe_dropout or (self.format != "text" and self.loss_on != "all"),
-            "bpe_dropout respells what is only read, and of {source} everything is learnt; leave it out.",
+            "bpe_dropout respells what is only read, and of {source} everything is learned; leave it out.",
             source=self.label,
         )
         for name, pattern in (("keep", self.keep), ("leave_out", self.leave_out)):

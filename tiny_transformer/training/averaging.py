@@ -39,7 +39,7 @@ class ExponentialAverage:
 
     @torch.no_grad()
     def update(self, parameters: Sequence[Tensor], step: int) -> None:
-        """One fused operation over all weights."""
+        """One fused operation over all weights (`torch._foreach_*` is private, but torch's optimizers rest on it)."""
         # Early on the window is short, so that random first weights don't linger.
         decay = min(self._decay, (1 + step) / (10 + step))
         torch._foreach_lerp_(self._mean, list(parameters), 1.0 - decay)

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from tiny_transformer.errors import TrainingError
 
-# The other ranks wait while the first tokenises or evaluates; a process that died is noticed at once all the same.
+# The other ranks wait while the first tokenizes or evaluates; a process that died is noticed at once all the same.
 _TIMEOUT = timedelta(hours=2)
 
 

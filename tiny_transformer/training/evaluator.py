@@ -11,7 +11,7 @@ from tiny_transformer.backends.cuda_graphs import eager_on
 from tiny_transformer.backends.eager import EagerBackend
 from tiny_transformer.config import GenerationConfig, ModelConfig
 from tiny_transformer.data.batches import Rows, plan_epoch
-from tiny_transformer.data.cache import tokenised
+from tiny_transformer.data.cache import tokenized
 from tiny_transformer.evaluation import Evaluation, Question, perplexity, reply_metrics, translation_metrics
 from tiny_transformer.generation import GenerationOptions, Request, generate_ids
 from tiny_transformer.generation.prompt import Prompt, prompt_for
@@ -39,7 +39,7 @@ class Evaluator:
 
     def __post_init__(self) -> None:
         sources = self.recipe.of_split("dev")
-        parts = [tokenised(s, self.root, self.tokenizer, self.config.max_length, split="dev") for s in sources]
+        parts = [tokenized(s, self.root, self.tokenizer, self.config.max_length, split="dev") for s in sources]
         self._dev = Rows.of(sources, parts, self.tokenizer) if any(len(part) for part in parts) else None
         self._generation = generation_config(self.recipe, self.tokenizer, self.config)
         self.dev = question_sets(self.recipe, self.root, "dev")
@@ -72,7 +72,7 @@ class Evaluator:
         for batch in batches(rows, plan.batches, self.tokenizer.pad_id, self.device):
             total += objective(*batch.tensors)
         model.train(training)
-        mean = float(total) / sum(batch.learnt for batch in plan.batches)
+        mean = float(total) / sum(batch.learned for batch in plan.batches)
         return {"loss": mean, "perplexity": perplexity(mean)}
 
     @torch.compiler.set_stance("force_eager")

@@ -116,7 +116,7 @@ def device_rows(rows: Rows, order: np.ndarray, device: torch.device) -> HostRows
     """An epoch's rows in their order; on a GPU they live on it if they take a small part of its memory."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        if rows.n_tokens * 9 < _MAX_RESIDENT_SHARE * free:  # 8 bytes an id, 1 for whether it is learnt
+        if rows.n_tokens * 9 < _MAX_RESIDENT_SHARE * free:  # 8 bytes an id, 1 for whether it is learned
             return ResidentRows(rows, order, device)
     return HostRows(rows, order, device)
 
@@ -161,7 +161,7 @@ def _assemble(
 ) -> Batch:
     """Shift target into input and labels, and pick the positions that predict: no other sees the vocabulary."""
     labels = torch.where(learn[:, 1:], target[:, 1:], IGNORED).flatten()  # B·T
-    count = predicted(plan.learnt, labels.numel())
+    count = predicted(plan.learned, labels.numel())
     # How many there are is known from the plan, so that the device needn't be asked (as nonzero would).
     picked = torch.sort((labels == IGNORED).to(torch.uint8), stable=True).indices[:count]
     read = target[:, :-1].contiguous()  # B T
@@ -170,17 +170,17 @@ def _assemble(
     mask = torch.arange(plan.source_length, device=source.device) < source_lengths[:, None]  # B S
     if end is None:
         return Batch(source, mask, read, picked, labels[picked])
-    # A source ends with its end token; a target begins with the one token of it that isn't learnt.
+    # A source ends with its end token; a target begins with the one token of it that isn't learned.
     is_end = (source == end).long()
     source_texts = torch.where(mask, is_end.cumsum(dim=1) - is_end + 1, 0)
     target_texts = torch.where(read != pad_id, (~learn[:, :-1]).cumsum(dim=1), 0)
     return Batch(source, mask, read, picked, labels[picked], source_texts, target_texts)
 
 
-def predicted(learnt: int, positions: int) -> int:
+def predicted(learned: int, positions: int) -> int:
     """How many positions meet the vocabulary: rounded up to few different sizes; the surplus is IGNORED."""
     grain = max(64, positions // 16 // 64 * 64)
-    return min(-(-learnt // grain) * grain, positions)
+    return min(-(-learned // grain) * grain, positions)
 
 
 def _fill(

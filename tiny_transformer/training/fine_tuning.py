@@ -44,7 +44,7 @@ class BaseModel:
             **TrainingRecord.read(folder).provenance,
         }
         if not provenance["sources"]:
-            logger.warning("what %s learnt from is not known: its %s does not say", name, TRAINING)
+            logger.warning("what %s learned from is not known: its %s does not say", name, TRAINING)
         return cls(bundle, provenance)
 
     def fit(self, recipe: Recipe) -> Recipe:

@@ -129,7 +129,7 @@ def _without_local_paths(recipe: Recipe) -> dict[str, Any]:
 
 
 def thinned(curve: list[dict[str, float]]) -> list[dict[str, float]]:
-    """At most 200 points of a curve, each the mean of its neighbourhood."""
+    """At most 200 points of a curve, each the mean of its neighborhood."""
     if len(curve) <= _CURVE_POINTS:
         return curve
     edges = [round(i * len(curve) / _CURVE_POINTS) for i in range(_CURVE_POINTS + 1)]

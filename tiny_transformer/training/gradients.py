@@ -1,7 +1,14 @@
-"""Loss and gradients of a batch; on one GPU they are recorded by shape, and replayed.
+"""Loss and gradients of a batch; on one GPU they are captured as a CUDA graph per shape of batch, and replayed.
 
 Forward and backward of a small model are hundreds of kernels that take longer to launch than to run. Batches of one
-shape launch the same ones, and most batches of an epoch have one of a few shapes.
+shape launch the same ones, and most batches of an epoch have one of a few dozen shapes.
+
+Measured on an H200 with `python -m benchmarks.cuda_graphs` (the translator's shape, two shapes of batch): compiled
+layers 52 batches/s; the same, captured, 106; the whole pass by torch.compile(mode="reduce-overhead") 123, after 41 s
+of preparation for the two shapes against 7 s. At about 17 s for each further shape, that never pays in a run of a few
+minutes, so the captured one stays.
+
+`torch._foreach_*` are private by name alone: torch's own optimizers are built on them. One call updates all tensors.
 """
 
 from collections import Counter

@@ -46,7 +46,7 @@ class StepBatch:
 
     parts: list[Batch]
     tokens: int
-    learnt: int
+    learned: int
     epoch: int
     epoch_step: int  # steps of the epoch done once this one is
 
@@ -189,7 +189,7 @@ class Trainer:
                 feed = batches(rows, mine, self.data.tokenizer.pad_id, self.world.device)
                 for i in range(done, len(steps)):
                     parts = [next(feed) for _ in range(self.settings.accumulation)]
-                    yield StepBatch(parts, _sum(steps[i], "tokens"), _sum(steps[i], "learnt"), epoch, i + 1)
+                    yield StepBatch(parts, _sum(steps[i], "tokens"), _sum(steps[i], "learned"), epoch, i + 1)
                 epoch, done = epoch + 1, 0
 
     def step(self, step: StepBatch, rate: float) -> None:
@@ -200,7 +200,7 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         # DDP averages gradients over ranks; times the number of ranks, the sum over all tokens is left.
-        scale = self.world.size / max(1, step.learnt)
+        scale = self.world.size / max(1, step.learned)
         for i, batch in enumerate(step.parts):
             with self._syncing(last=i == len(step.parts) - 1):
                 self._window += self._gradients.add(batch, scale)

@@ -74,7 +74,7 @@ class Objective(nn.Module):
                 assert source is not None
                 assert source_mask is not None
                 hidden = self.model.hidden(source, source_mask, target)  # B T D
-        # Padding and whatever isn't learnt never meet the vocabulary, the widest matrix of all.
+        # Padding and whatever isn't learned never meet the vocabulary, the widest matrix of all.
         return hidden.flatten(0, 1).index_select(0, picked)  # N D
 
     def _loss(self, hidden: Tensor, labels: Tensor) -> Tensor:

@@ -159,7 +159,7 @@ def _prepare_run(run_dir: Path, world: World, *, resume: bool, overwrite: bool) 
             shutil.rmtree(run_dir)
         run_dir.mkdir(parents=True, exist_ok=True)
         if not has_checkpoint(run_dir / LAST):
-            (run_dir / TOKENIZER).unlink(missing_ok=True)  # learnt by a run that came to nothing, perhaps of other text
+            (run_dir / TOKENIZER).unlink(missing_ok=True)  # of a run that came to nothing, perhaps on other text
         for litter in run_dir.glob(".*.tmp"):  # a kill during a write leaves its temporary folder
             shutil.rmtree(litter) if litter.is_dir() else litter.unlink()
     world.wait()
@@ -170,7 +170,7 @@ def _train_sources(recipe: Recipe) -> tuple[Source, ...]:
 
 
 def _tokenizer(recipe: Recipe, root: str, run_dir: Path, world: World, base: BaseModel | None) -> Tokenizer:
-    """The base model's tokenizer, or the recipe's, or one learnt from the training texts by the first rank."""
+    """The base model's tokenizer, or the recipe's, or one learned from the training texts by the first rank."""
     if base is not None:
         return base.bundle.tokenizer
     if recipe.tokenizer.path:

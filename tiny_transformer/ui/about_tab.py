@@ -76,16 +76,16 @@ def _training(bundle: Bundle) -> TrainingRecord:
 
 def _badge(bundle: Bundle, report: ParityReport | None, problem: Sentence | None, language: Language) -> str:
     if problem is not None:
-        colour, title = "bad", "about_unverified"
+        color, title = "bad", "about_unverified"
         text = say(language, "about_damaged_text", problem=translated(problem, language))
     elif report is None:
-        colour, title = "fair", "about_unverified"
+        color, title = "fair", "about_unverified"
         text = say(language, "about_unverified_text", command=f"python -m export all {bundle.folder.name}")
     else:
-        colour, title = "good", "about_verified"
+        color, title = "good", "about_verified"
         names = ", ".join(say(language, f"backend_{backend}") for backend in report.candidates)
         text = say(language, "about_verified_text", cases=len(report.cases), backends=names)
-    return f'<p class="tt-verdict tt-{colour}"><b>{say(language, title)}</b> {html.escape(text)}</p>'
+    return f'<p class="tt-verdict tt-{color}"><b>{say(language, title)}</b> {html.escape(text)}</p>'
 
 
 def _sizes(bundle: Bundle, language: Language) -> str:

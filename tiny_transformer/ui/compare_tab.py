@@ -13,7 +13,7 @@ from tiny_transformer.ui.i18n import Language, say, translated
 from tiny_transformer.ui.markup import empty, notes, number, table
 from tiny_transformer.ui.service import PageService
 
-_COLOURS = {"equal": "good", "tie": "fair", "differ": "bad", "alone": "fair"}
+_COLORS = {"equal": "good", "tie": "fair", "differ": "bad", "alone": "fair"}
 
 
 def run_cards(comparison: Comparison, language: Language) -> str:
@@ -38,12 +38,12 @@ def _card(run: BackendRun, most: int, language: Language) -> str:
 
 
 def verdict(comparison: Comparison, language: Language) -> str:
-    """The verdict in words and colour, with a table of what it rests on."""
+    """The verdict in words and color, with a table of what it rests on."""
     if not comparison.finished:
         return ""
     words = _words(comparison, language)
     return (
-        f'<p class="tt-verdict tt-{_COLOURS[comparison.verdict]}" role="status">{html.escape(words)}</p>'
+        f'<p class="tt-verdict tt-{_COLORS[comparison.verdict]}" role="status">{html.escape(words)}</p>'
         f"{_table(comparison, language)}"
     )
 
@@ -91,10 +91,10 @@ def _row(
     cells.append(f"{run.tokens_per_second:,.0f}" if run.n_tokens > 1 else "–")
     cells.append("–" if run.first_seconds is None else f"{run.first_seconds * 1000:,.1f} ms")
     cells.append("–" if run.memory is None else f"{run.memory / 1e6:,.0f} MB")
-    colour = "" if difference is None or difference.passed is None else f"tt-{'good' if difference.passed else 'bad'}"
+    color = "" if difference is None or difference.passed is None else f"tt-{'good' if difference.passed else 'bad'}"
     name = html.escape(say(language, f"backend_{run.backend}"))
     return (
-        f'<tr class="{colour}"><th scope="row">{name}</th>'
+        f'<tr class="{color}"><th scope="row">{name}</th>'
         + "".join(
             f'<td data-label="{html.escape(head)}"><span>{html.escape(cell)}</span></td>'
             for head, cell in zip(heads, cells, strict=True)

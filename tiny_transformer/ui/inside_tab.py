@@ -47,7 +47,7 @@ def read_chips(inspection: Inspection, language: Language) -> str:
 
 
 def written_chips(inspection: Inspection, language: Language) -> str:
-    """The answer, coloured by doubt; each token with a list of alternatives that stays closed until asked for."""
+    """The answer, colored by doubt; each token with a list of alternatives that stays closed until asked for."""
     chips = "".join(_chip(position, token, language) for position, token in enumerate(inspection.written))
     panels = "".join(_panel(position, token, language) for position, token in enumerate(inspection.written))
     ends = said(language, "inside_sure"), said(language, "inside_unsure")

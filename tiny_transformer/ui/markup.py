@@ -76,7 +76,7 @@ def line_chart(points: Sequence[tuple[float, float]], title: str) -> str:
 CELL, SMALL_CELL = 28, 7  # pixels
 _FITS = 12  # columns that a phone shows without scrolling, the map a little smaller
 _CHARACTER = 7.2  # width of a label's character, in pixels
-_FAINTEST = 0.004  # cells below this are the background's colour anyway
+_FAINTEST = 0.004  # cells below this are the background's color anyway
 
 # The cell under the pointer is put into words below the map.
 SCRIPT = """
@@ -148,7 +148,7 @@ def thumbnail(weights: np.ndarray, title: str) -> str:
 
 
 def signed_map(values: np.ndarray, title: str) -> str:
-    """A table of values from -1 to 1: one colour below zero, another above."""
+    """A table of values from -1 to 1: one color below zero, another above."""
     height, width = 5, 720 / values.shape[1]
     cells = "".join(
         f'<rect x="{width * c:.1f}" y="{height * r}" width="{width + 0.2:.1f}" height="{height + 0.2}" '

@@ -65,6 +65,7 @@ def start(store: "ModelStore", settings: Settings) -> "gr.Blocks":
     from tiny_transformer.ui.theme import START, stylesheet, theme
 
     # The page's own check comes first and is friendlier; Gradio's bound also holds those who go around the page.
+    # Gradio has no public way to ask how many requests wait: hence `_queue`.
     service = PageService(store, settings.limits, waiting=lambda: len(page._queue))
     i18n = translations()
     workspace = tempfile.TemporaryDirectory(prefix="tiny-transformer-")

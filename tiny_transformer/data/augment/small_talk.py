@@ -93,7 +93,7 @@ def _swallow(text: str, rng: random.Random) -> str:
 
 
 def _slip(text: str, rng: random.Random) -> str:
-    """One letter missing, doubled, or changed places with its neighbour."""
+    """One letter missing, doubled, or changed places with its neighbor."""
     if len(text) < 5:
         return text
     i = rng.randrange(1, len(text) - 1)
@@ -225,7 +225,7 @@ def small_talk(
                 asked = question
                 if variant and (rephrased or analogies):
                     if rng.random() < analogies:
-                        asked = _learnt_analogies(trained).rephrase(question, number, rng, is_trained_on)
+                        asked = _learned_analogies(trained).rephrase(question, number, rng, is_trained_on)
                     if rephrased:
                         asked = _as_typed(asked, rng, is_trained_on)
                 yield question, turns((asked, answer))
@@ -269,5 +269,5 @@ def _as_typed(question: str, rng: random.Random, is_trained_on: Callable[[str], 
 
 
 @lru_cache(maxsize=4)
-def _learnt_analogies(phrasings: tuple[tuple[str, ...], ...]) -> Analogies:
+def _learned_analogies(phrasings: tuple[tuple[str, ...], ...]) -> Analogies:
     return Analogies.learn(phrasings)

@@ -1,6 +1,6 @@
 """The same story with another cast: a fox becomes a rabbit and Lily becomes Mia, all through.
 
-A story whose hero changes from telling to telling can only be learnt by listening to what was asked for.
+A story whose hero changes from telling to telling can only be learned by listening to what was asked for.
 """
 
 import random
