@@ -27,7 +27,7 @@ from tiny_transformer.config import ModelConfig
 from tiny_transformer.generation import GenerationOptions, Request, generate_ids
 from tiny_transformer.model import build_model
 from tiny_transformer.training.feed import Batch
-from tiny_transformer.training.gradients import PlainGradients, CudaGraphGradients
+from tiny_transformer.training.gradients import CudaGraphGradients, PlainGradients
 from tiny_transformer.training.objective import Objective, compile_parts
 
 from .shapes import SHAPES

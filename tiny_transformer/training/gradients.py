@@ -4,9 +4,9 @@ Forward and backward of a small model are hundreds of kernels that take longer t
 shape launch the same ones, and most batches of an epoch have one of a few dozen shapes.
 
 Measured on an H200 with `python -m benchmarks.cuda_graphs` (the translator's shape, two shapes of batch): compiled
-layers 52 batches/s; the same, captured, 106; the whole pass by torch.compile(mode="reduce-overhead") 123, after 41 s
-of preparation for the two shapes against 7 s. At about 17 s for each further shape, that never pays in a run of a few
-minutes, so the captured one stays.
+layers 52 batches/s; the same, captured, 106; the whole pass by torch.compile(mode="reduce-overhead") 123. That one
+compiles every shape of batch anew, for 20 s or more each, and so loses more time in a run of a few minutes than it
+gains; a capture takes less than a second.
 
 `torch._foreach_*` are private by name alone: torch's own optimizers are built on them. One call updates all tensors.
 """
