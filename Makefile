@@ -17,11 +17,16 @@ app: $(VENV)/.app
 check: lint types
 	$(PYTEST) $(SPREAD) -m "not slow and not alone and not browser and not long"
 
+# What the first run of pytest makes (exported models, a wheel), the second one uses.
+test test-all: export TEST_SHARED := $(CURDIR)/.pytest_cache/shared
+
 test: $(VENV)/.browser lint types
+	rm -rf $(TEST_SHARED)
 	$(PYTEST) $(SPREAD) -m "not slow and not alone"
 	$(PYTEST) -m "alone and not slow"
 
 test-all: $(VENV)/.browser lint types
+	rm -rf $(TEST_SHARED)
 	$(PYTEST) $(SPREAD) -m "not alone"
 	$(PYTEST) -m alone
 

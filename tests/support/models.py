@@ -108,9 +108,12 @@ def run_python(code: str, *arguments: str | Path, python: Path | str = sys.execu
 
 @contextmanager
 def once_per_run(tmp_path_factory: pytest.TempPathFactory, name: str) -> Iterator[Path]:
-    """A folder shared by all xdist workers of this run; the block runs in one worker at a time."""
+    """A folder shared by all workers of this run; the block runs in one worker at a time."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    if "TEST_SHARED" in os.environ:  # `make test` runs pytest twice, and what the first run made serves the second
+        shared = Path(os.environ["TEST_SHARED"])
+        shared.mkdir(parents=True, exist_ok=True)
     folder = shared / name
     with (shared / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
