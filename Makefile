@@ -9,6 +9,9 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 SPREAD := -n auto --dist worksteal
 
+# Hundreds of processes of the tests import the package: without bytecode each would compile it anew, for 0.2 s.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: app check test test-all bench lint types format clean
 
 app: $(VENV)/.app
@@ -18,17 +21,17 @@ check: lint types
 	$(PYTEST) $(SPREAD) -m "not slow and not alone and not browser and not long"
 
 # What the first run of pytest makes (exported models, a wheel), the second one uses.
-test test-all: export TEST_SHARED := $(CURDIR)/.pytest_cache/shared
+test test-all: export TEST_SHARED := $(or $(TMPDIR),/tmp)/tiny-transformer-tests.$(shell echo $$PPID)
 
 test: $(VENV)/.browser lint types
-	rm -rf $(TEST_SHARED)
 	$(PYTEST) $(SPREAD) -m "not slow and not alone"
 	$(PYTEST) -m "alone and not slow"
+	rm -rf $(TEST_SHARED)
 
 test-all: $(VENV)/.browser lint types
-	rm -rf $(TEST_SHARED)
 	$(PYTEST) $(SPREAD) -m "not alone"
 	$(PYTEST) -m alone
+	rm -rf $(TEST_SHARED)
 
 # Who is faster, side by side. Half an hour on two cores that have nothing else to do.
 bench: $(VENV)-bench/.bench $(VENV)-optimum/.bench

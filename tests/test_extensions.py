@@ -55,13 +55,14 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def extend(name: str, patch: str, folder: Path) -> None:
-    """Apply one patch to a copy of the checkout; its check must fail before and pass after."""
+def extend(name: str, patch: str, folder: Path, *, without: bool = True) -> None:
+    """Apply one patch to a copy of the checkout; its check must pass then, and fail `without` it."""
     product = sorted(file for file in touched(patch) if file.startswith(PRODUCT))
     assert len(product) <= LIMITS[name], f"{name} touches {len(product)} files of the product: {', '.join(product)}"
     folder.mkdir()
     copy_checkout(folder)
-    assert run(check_of(patch), folder).returncode != 0, f"{name}: the check passes without the patch"
+    if without:
+        assert run(check_of(patch), folder).returncode != 0, f"{name}: the check passes without the patch"
     (folder / "extension.patch").write_text(patch, encoding="utf-8")
     applied = run(["git", "apply", "extension.patch"], folder)
     assert applied.returncode == 0, f"{name} does not apply; make the patch again:\n{applied.stderr}"
@@ -70,9 +71,10 @@ def extend(name: str, patch: str, folder: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("without", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["with", "without-too"])
 @pytest.mark.parametrize("path", PATCHES, ids=lambda path: path.stem)
-def test_the_example_applies_and_works(path: Path, tmp_path: Path) -> None:
-    extend(path.stem, path.read_text(encoding="utf-8"), tmp_path / "checkout")
+def test_the_example_applies_and_works(path: Path, without: bool, tmp_path: Path) -> None:
+    extend(path.stem, path.read_text(encoding="utf-8"), tmp_path / "checkout", without=without)
 
 
 def test_every_example_is_of_a_known_kind_and_explained() -> None:
