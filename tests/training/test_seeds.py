@@ -25,7 +25,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_each_seed_gets_a_folder_and_the_median_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(arguments(tmp_path / "out", "--seeds", "1", "2", "3", "--at-once", "2")) == 0
     out = capfd.readouterr().out

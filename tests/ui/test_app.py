@@ -50,6 +50,7 @@ def seconds_to_page(code: str, *arguments: str) -> float:
     return time.perf_counter() - start
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 def test_page_is_up_in_at_most_1_3_times_the_time_of_a_bare_one() -> None:
     """The page as it ships."""

@@ -32,7 +32,7 @@ def test_chinese_browser_gets_a_chinese_page(browser: Browser, page_served: Serv
         expect(page.locator(".tt-verdict")).to_contain_text("文字相同，数字相同")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_phone_shows_everything_without_scrolling_sideways(browser: Browser, page_served: Served, scheme: Any) -> None:
     look: dict[str, Any] = {"viewport": PHONE, "color_scheme": scheme, "has_touch": True}
     with visit(browser, page_served.url, **look) as page:

@@ -172,10 +172,17 @@ def test_what_the_page_shows_again_is_text_alone() -> None:
     ]
 
 
-JUNK: list[Any] = [[], [None] * 20, [{"a": 1}] * 20, ["x"] * 20, [[["x"]]] * 20]
+JUNK: dict[str, list[Any]] = {"objects": [{"a": 1}] * 20, "texts": ["x"] * 20, "lists": [[["x"]]] * 20}
+MORE_JUNK: dict[str, list[Any]] = {"nothing": [], "null": [None] * 20}
 
 
-@pytest.mark.parametrize("junk", JUNK, ids=["nothing", "null", "objects", "texts", "lists"])
+@pytest.mark.parametrize(
+    "junk",
+    [
+        *(pytest.param(values, id=name) for name, values in JUNK.items()),
+        *(pytest.param(values, id=name, marks=pytest.mark.slow) for name, values in MORE_JUNK.items()),
+    ],
+)
 def test_junk_for_every_function_of_the_page_is_survived(page: Served, junk: list[Any]) -> None:
     """Functions behind buttons can be called by anyone who reads the page's configuration."""
     found = httpx.get(f"{page.url}/config").json()["dependencies"]
