@@ -148,7 +148,6 @@ def test_the_position_is_added_after_the_scale() -> None:
     torch.testing.assert_close(x[0, 2] - x[0, 0], embedding.positions[2] - embedding.positions[0])
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("rate", [0.1, 0.4])
 def test_dropout_acts_once_on_the_embedding(rate: float) -> None:
     """Applied twice, (1 - rate)² of the values would survive instead of 1 - rate."""
@@ -163,6 +162,7 @@ def test_dropout_acts_once_on_the_embedding(rate: float) -> None:
     torch.testing.assert_close(x[kept], clean[kept] / (1 - rate))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "architecture"), LAYERS)
 def test_dropout_acts_once_on_the_result_of_each_part(kind: type[nn.Module], architecture: str) -> None:
     """Every sub-layer gives ones before its dropout; then a quarter is 0 and the rest 1 / 0.75."""
