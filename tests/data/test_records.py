@@ -28,6 +28,8 @@ def test_pairs_are_the_same_from_tsv_jsonl_and_two_parallel_files(tmp_path: Path
     assert read(tmp_path / "x.{de,en}", "pairs") == wanted
     swapped = read(tmp_path / "a.tsv", "pairs", transforms=[{"name": "swap"}])
     assert swapped == [Pair(b, a) for a, b in pairs]
+    tagged = read(tmp_path / "a.tsv", "pairs", transforms=[{"name": "swap"}, {"name": "tag", "text": "2de "}])
+    assert tagged == [Pair("2de " + b, a) for a, b in pairs]
 
 
 def test_a_folder_is_read_file_after_file(tmp_path: Path) -> None:

@@ -98,6 +98,19 @@ def test_no_target_of_dev_or_test_is_used(work: Distillation, tmp_path: Path) ->
     assert SOURCES[4] not in {source for source, _ in lines(tmp_path / "d.tsv")}
 
 
+def test_back_translation_reads_the_second_side_and_puts_it_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tag is read by the teacher and stands in no file; what people wrote is the target."""
+    monkeypatch.chdir(tmp_path)
+    write_pairs(tmp_path / "train.tsv", [(f"other {i}", text) for i, text in enumerate(SOURCES)])
+    folder = ROOT / "checkpoints" / "translate"
+    command = ["distil", str(folder), "--data", "train.tsv", "--backend", "onnx", "--out", "back.tsv"]
+    assert main([*command, "--back-translate", "--tag", "Tom sagt: "]) == 0
+    teacher = tt.load(folder, backend="onnx")
+    assert lines(tmp_path / "back.tsv") == [(teacher.generate("Tom sagt: " + text).text, text) for text in SOURCES]
+
+
 def test_what_the_teacher_cannot_read_or_finish_is_left_out(work: Distillation, tmp_path: Path) -> None:
     long = "Das ist gut und " * 60
     assert len(distil(replace(work, sources=(*SOURCES, long)), tmp_path / "d.tsv")) == len(SOURCES)

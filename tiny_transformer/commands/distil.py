@@ -26,7 +26,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="PATH",
-        help="pairs of dev and test, none of whose targets is used; with --for, more intents to evaluate by",
+        help="pairs of dev and test, none of whose sentences is written; with --for, more intents to evaluate by",
+    )
+    parser.add_argument(
+        "--back-translate",
+        action="store_true",
+        help="translate the second side of the pairs and write TRANSLATION TAB original",
+    )
+    parser.add_argument(
+        "--tag", default="", metavar="TEXT", help="put before every source, where the transform tag did so in training"
     )
     parser.add_argument(
         "--for",
@@ -49,10 +57,12 @@ def run(options: argparse.Namespace) -> None:
     from tiny_transformer.training.distillation import (
         Distillation,
         TranslatedParaphrases,
+        back_translated,
         count_phrasings,
         distil,
         read_forbidden,
         read_sources,
+        tab_separated,
     )
     from tiny_transformer.training.recipe import load_recipe
 
@@ -61,9 +71,11 @@ def run(options: argparse.Namespace) -> None:
         {**decoding_options(options), "logprobs": False}, teacher.bundle.generation
     )
     if options.recipe is None:
+        sources = read_sources(options.data, side=1 if options.back_translate else 0)
         forbidden = read_forbidden(options.exclude)
-        work = Distillation(teacher, read_sources(options.data), decoding, forbidden, options.batch_rows)
-        written = distil(work, options.out, overwrite=options.overwrite)
+        work = Distillation(teacher, sources, decoding, forbidden, options.tag, options.batch_rows)
+        lines = back_translated if options.back_translate else tab_separated
+        written = distil(work, options.out, overwrite=options.overwrite, lines=lines)
         recipe, what = "RECIPE", f"{len(written):,} pairs"
     else:
         recipe, root = options.recipe

@@ -13,6 +13,7 @@ from tiny_transformer.data.augment import (
     Recast,
     Rephrase,
     SwapSides,
+    Tag,
     UseAnalogies,
 )
 from tiny_transformer.data.augment.small_talk import composed, small_talk, unanswerable
@@ -108,7 +109,9 @@ def _of_split(source: Source, root: str, split: str, variant: int) -> Iterator[E
 
 def _pairs(source: Source, records: Iterable[tuple[str, str]], variant: int) -> Iterator[Keyed]:
     swapped = source.transform(SwapSides) is not None
-    return ((a, Pair(b, a) if swapped else Pair(a, b)) for a, b in records)
+    tag = source.transform(Tag)
+    before = tag.text if tag is not None else ""
+    return ((a, Pair(before + b, a) if swapped else Pair(before + a, b)) for a, b in records)
 
 
 def _reversed_words(source: Source, records: Iterable[Any], variant: int) -> Iterator[Keyed]:

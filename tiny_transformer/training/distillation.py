@@ -170,6 +170,7 @@ class Distillation:
     sources: tuple[str, ...]
     options: GenerationOptions
     forbidden: frozenset[str] = frozenset()  # sentences of dev and test, as `plain_words` spells them
+    tag: str = ""  # put before every source: tells a teacher of several languages which one is wanted
     batch_rows: int = 512  # hypotheses the teacher works on at once
 
     def __post_init__(self) -> None:
@@ -188,12 +189,18 @@ class Distillation:
             "teacher": sha256(self.teacher.bundle.folder / WEIGHTS),
             "sources": hashlib.sha256("\n".join(self.sources).encode()).hexdigest(),
             "options": json.loads(json.dumps(options)),
+            **({"tag": self.tag} if self.tag else {}),
         }
 
 
 def tab_separated(said: Sequence[Said]) -> list[str]:
     """The lines of a TSV file."""
     return [f"{source}\t{target}" for source, target in said]
+
+
+def back_translated(said: Sequence[Said]) -> list[str]:
+    """The same with the teacher's text first: what people wrote is the target that a student learns to write."""
+    return [f"{target}\t{source}" for source, target in said]
 
 
 def distil(
@@ -208,7 +215,7 @@ def distil(
         raise DataError("{out} is there already; add --overwrite to replace it.", out=out)
     partial = out.with_name(out.name + ".partial")
     done = _resumed(partial, work.signature)
-    prompts = [work.teacher.prompt(source) for source in work.sources]
+    prompts = [work.teacher.prompt(work.tag + source) for source in work.sources]
     # A source the teacher could read only a part of would get half a translation.
     done |= {i: [] for i, prompt in enumerate(prompts) if prompt.notices}
     left = sorted((i for i in range(len(prompts)) if i not in done), key=lambda i: prompts[i].n_tokens)
@@ -235,32 +242,32 @@ def distil(
     return written
 
 
-def read_sources(paths: Iterable[str]) -> tuple[str, ...]:
-    """The first side of pairs, or the lines of a .txt file; each text once, in order."""
+def read_sources(paths: Iterable[str], side: int = 0) -> tuple[str, ...]:
+    """One side of pairs (0 or 1), or the lines of a .txt file; each text once, in order."""
     found: dict[str, None] = {}
     for path in paths:
         faults = Faults()
         for unit in locate(path):
-            for text in _texts(unit, faults, side=0):
+            for text in _texts(unit, faults, (side,)):
                 found.setdefault(on_one_line(text))
         faults.settle(path)
     return tuple(found)
 
 
 def read_forbidden(paths: Iterable[str]) -> frozenset[str]:
-    """Every target of these files, without regard to case and punctuation."""
+    """Every source and every target of these files, without regard to case and punctuation."""
     found: set[str] = set()
     for path in paths:
         faults = Faults()
-        found |= {plain_words(text) for unit in locate(path) for text in _texts(unit, faults, side=1)}
+        found |= {plain_words(text) for unit in locate(path) for text in _texts(unit, faults, (0, 1))}
         faults.settle(path)
     return frozenset(found)
 
 
-def _texts(unit: tuple[DataFile, ...], faults: Faults, side: int) -> Iterator[str]:
+def _texts(unit: tuple[DataFile, ...], faults: Faults, sides: Sequence[int]) -> Iterator[str]:
     if unit[0].path.suffix != ".txt":
         for pair in read_records(unit, "pairs", faults):
-            yield pair[side]
+            yield from (pair[side] for side in sides)
         return
     for document in read_records(unit, "text", faults):
         yield from document.splitlines()

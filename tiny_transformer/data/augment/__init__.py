@@ -33,6 +33,18 @@ class SwapSides(Transform):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tag(Transform):
+    """A text is put before every source, in all variants and splits: it tells one model which language is wanted."""
+
+    name: str = "tag"
+    formats: ClassVar[tuple[str, ...]] = ("pairs",)
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        require(bool(self.text), 'The transform tag puts a text before every source; give it one, such as "2de ".')
+
+
+@dataclass(frozen=True, kw_only=True)
 class AlternateRoles(Transform):
     """In every other variant the first speaker of a dialogue without roles is the assistant, not the user."""
 
@@ -96,7 +108,7 @@ class Compose(Transform):
 
 
 TRANSFORMS: dict[str, type[Transform]] = {
-    kind.name: kind for kind in (SwapSides, AlternateRoles, Balance, UseAnalogies, Rephrase, Recast, Compose)
+    kind.name: kind for kind in (SwapSides, Tag, AlternateRoles, Balance, UseAnalogies, Rephrase, Recast, Compose)
 }
 
 
