@@ -83,7 +83,7 @@ class Compiled(WithoutSpeculation):
         compiled = torch.compile(decode, mode="reduce-overhead", dynamic=False)
         last = min(n_slots, self.config.max_length) - 1
         return CompiledStep(
-            compiled, n_rows, last, self.config.vocab_size, self.device, self._memory_pool, state.lengths
+            compiled, n_rows, last, self.config.n_outputs, self.device, self._memory_pool, state.lengths
         )
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from tiny_transformer.atomic import write_file
 from tiny_transformer.backends.onnx_runtime import read_per_step
-from tiny_transformer.bundle import WEIGHTS, WEIGHTS_INT8
+from tiny_transformer.bundle import WEIGHTS, WEIGHTS_INT8, Bundle
 from tiny_transformer.weights import read_index
 
 from .chart import draw
@@ -125,7 +125,8 @@ def floor(ours: Path, threads: int) -> dict[str, Any]:
     for precision, name in WEIGHT_FILES.items():
         if not (ours / name).is_file():  # made where an entry runs our graphs
             continue
-        n_bytes = read_per_step(read_index(ours / name), int8=precision == "int8")
+        config = Bundle.open(ours).config
+        n_bytes = read_per_step(read_index(ours / name), config, int8=precision == "int8")
         program = f"from benchmarks.machine import bandwidth; print(bandwidth({n_bytes}, {threads}))"
         environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         done = subprocess.run(

@@ -22,18 +22,16 @@ import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from tiny_transformer.data.batches import TrainingData
-from tiny_transformer.data.examples import read_examples
-from tiny_transformer.data.records import texts_of
 from tiny_transformer.data.source import Source
 from tiny_transformer.errors import TinyTransformerError
 from tiny_transformer.model import build_model
-from tiny_transformer.tokenizer import Tokenizer
 from tiny_transformer.training.checkpoint import RunState
 from tiny_transformer.training.distributed import World, joined_world
 from tiny_transformer.training.finish import hardware, versions
 from tiny_transformer.training.loop import StepBatch, Trainer
 from tiny_transformer.training.progress import Reporter
 from tiny_transformer.training.recipe import Recipe, load_recipe
+from tiny_transformer.training.run import learned_tokenizer
 
 SHAPES = ("translate", "gpt")
 GPT = ("model.d_model=384", "model.n_heads=6", "model.n_decoder_layers=6", "model.d_ff=1536", "model.max_length=512")
@@ -133,8 +131,8 @@ class Bench:
     @classmethod
     def of(cls, recipe: Recipe, root: str, world: World, folder: Path) -> "Bench":
         """A trainer at the start of the recipe's first phase."""
-        tokenizer = learn_tokenizer(recipe, root)
-        config = recipe.model.with_changes(vocab_size=tokenizer.vocab_size)
+        tokenizer = learned_tokenizer(recipe, root, show_progress=sys.stderr.isatty())
+        config = recipe.config_for(tokenizer)
         torch.set_float32_matmul_precision("high")
         model = build_model(config, torch.Generator().manual_seed(1)).to(world.device)
         sources = tuple(source for source in recipe.sources if source.split == "train")
@@ -253,13 +251,6 @@ def vocabulary(rng: random.Random) -> list[str]:
 def sentence(words: list[str], rng: random.Random) -> str:
     """A few words, sometimes many."""
     return " ".join(rng.choices(words, k=min(40, 2 + int(rng.lognormvariate(1.5, 0.5)))))
-
-
-def learn_tokenizer(recipe: Recipe, root: str) -> Tokenizer:
-    """A vocabulary of the recipe's size from the training texts."""
-    sources = [source for source in recipe.sources if source.split == "train"]
-    texts = (text for source in sources for e in read_examples(source, root, "train") for text in texts_of(e))
-    return Tokenizer.train(texts, recipe.tokenizer.vocab_size, show_progress=sys.stderr.isatty())
 
 
 def synchronize(device: torch.device) -> None:

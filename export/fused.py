@@ -56,7 +56,11 @@ class RowLinear(nn.Module):
 
 
 class RowEmbedding(nn.Module):
-    """The embedding as Gather and Gemm."""
+    """The embedding as Gather and Gemm.
+
+    A tied output layer of fewer tokens is a tensor of its own, so that the graph can point at the first rows of the
+    table: an operator that cut them off would copy them.
+    """
 
     def __init__(self, embedding: Embedding) -> None:
         super().__init__()
@@ -64,8 +68,12 @@ class RowEmbedding(nn.Module):
         self.added, self.tied = embedding.added, embedding.tied
         if self.added:
             self.positions = embedding.positions
+        self.first_rows = None
         if not self.tied:
             self.output = RowLinear(embedding.output)
+        elif embedding.n_outputs < self.tokens.num_embeddings:
+            # Other values than the table's: the exporter merges equal tensors.
+            self.first_rows = nn.Parameter(self.tokens.weight.detach()[: embedding.n_outputs] + 1)
 
     def forward(self, ids: Tensor, positions: Tensor) -> Tensor:
         """B T, and positions B T or T → B·T D."""
@@ -76,8 +84,10 @@ class RowEmbedding(nn.Module):
 
     def scores(self, x: Tensor) -> Tensor:
         """B·T D → B·T V."""
-        scores: Tensor = _gemm(x, self.tokens.weight, None) if self.tied else self.output(x)
-        return scores
+        if not self.tied:
+            scores: Tensor = self.output(x)
+            return scores
+        return _gemm(x, self.tokens.weight if self.first_rows is None else self.first_rows, None)
 
 
 class CachedAttention(nn.Module):

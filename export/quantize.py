@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from tiny_transformer.backends.graph_file import check_graph
+from tiny_transformer.backends.graph_file import addressable, check_graph
 from tiny_transformer.bundle import (
     INT8,
     INT8_BATCH,
@@ -58,7 +58,7 @@ def export_int8(folder: Path) -> list[str]:
         check_graph(folder / name, folder / WEIGHTS, bundle.config)
     source = {WEIGHTS_SHA256: sha256(folder / WEIGHTS)}
     write_weights(folder / WEIGHTS_INT8, quantize_weights(bundle.weights()), source)
-    index = read_index(folder / WEIGHTS_INT8)
+    index = addressable(read_index(folder / WEIGHTS_INT8), bundle.config)
     model = load_model(bundle)
     written = [WEIGHTS_INT8]
     for precision, linear in ((INT8, as_blocks), (INT8_BATCH, as_integers)):

@@ -2,7 +2,8 @@
 
 The model's graphs: what goes in, what comes out, under the names the ecosystem knows.
 
-Shapes: B batch, S source, T target or new tokens, C cache slots, L layers, H heads, K head width, V vocabulary.
+Shapes: B batch, S source, T target or new tokens, C cache slots, L layers, H heads, K head width, V tokens that can
+be written.
 """
 
 import logging
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 from tqdm import tqdm
 
+from tiny_transformer.backends.graph_file import addressable
 from tiny_transformer.bundle import ATTENTION_ONNX, DECODER_ONNX, ENCODER_ONNX, WEIGHTS, Bundle
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.model import Memory, build_model, load_model
@@ -116,7 +118,7 @@ def decoder_specs(config: ModelConfig) -> tuple[list[TensorSpec], list[TensorSpe
     if config.is_encoder_decoder:
         inputs.append(TensorSpec("encoder_attention_mask", ("batch", "source"), torch.int64))
         inputs += _caches("past_key_values.{}.encoder.{}", config, "source")
-    logits = TensorSpec("logits", ("batch", "target", config.vocab_size))
+    logits = TensorSpec("logits", ("batch", "target", config.n_outputs))
     return inputs, [logits, *_caches("present.{}" + part + ".{}", config, "total")]
 
 
@@ -239,7 +241,7 @@ def export_onnx(folder: Path) -> list[str]:
     for name, graph in bar:
         bar.set_description(name)
         traced = clean_graph(trace(graph, bundle.config), graph.inputs, graph.outputs)
-        exported = with_external_weights(traced, bundle.index, WEIGHTS)
+        exported = with_external_weights(traced, addressable(bundle.index, bundle.config), WEIGHTS)
         add_signature(exported, bundle.config, bundle.index)
         write_graph(folder / name, exported, samples_for(graph.part, model, bundle.config), close)
     return list(graphs)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.models import all_combinations, tiny_config
+from tests.support.models import ROOT, all_combinations, tiny_config
 from tiny_transformer.config import PRESETS, GenerationConfig, ModelConfig, defaults_of, preset
 from tiny_transformer.errors import ConfigError
 
@@ -38,6 +38,14 @@ BAD_MODELS = [
     ({"d_ff": 0}, "d_ff is 0; choose"),
     ({"vocab_size": 0}, "vocab_size is 0; choose"),
     ({"vocab_size": 10**30}, "vocab_size is 10+; choose"),
+    ({"output_vocab_size": 301}, "output_vocab_size is 301; choose a whole number from 0 to 300"),
+    ({"output_vocab_size": -1}, "output_vocab_size is -1; choose"),
+    ({"output_vocab_size": 1.0}, "output_vocab_size must be a whole number, not 1.0"),
+    ({"output_vocab_size": None}, "output_vocab_size must be a whole number, not None"),
+    (
+        {"architecture": "decoder-only", "n_encoder_layers": 0, "output_vocab_size": 280},
+        "output_vocab_size is 280, but a decoder-only model writes what it reads; set it to 0",
+    ),
     ({"max_length": 0}, "max_length is 0; choose"),
     ({"n_encoder_layers": 0}, "n_encoder_layers is 0; choose"),
     ({"n_decoder_layers": 0}, "n_decoder_layers is 0; choose"),
@@ -119,7 +127,24 @@ def test_a_model_config_survives_its_file(config: ModelConfig, tmp_path: Path) -
     path = tmp_path / "config.json"
     path.write_text(config.to_json(), encoding="utf-8")
     assert ModelConfig.load(path) == config
-    assert list(json.loads(config.to_json())) == [field.name for field in dataclasses.fields(ModelConfig)]
+    names = [field.name for field in dataclasses.fields(ModelConfig)]
+    if not config.output_vocab_size:
+        names.remove("output_vocab_size")
+    assert list(json.loads(config.to_json())) == names
+
+
+def test_a_config_without_an_output_vocabulary_is_as_it_was_before_there_was_one(tmp_path: Path) -> None:
+    """Shipped folders have no such key, and their graphs and reports hold the hash of the whole text."""
+    shipped = ROOT / "checkpoints" / "translate" / "config.json"
+    config = ModelConfig.load(shipped)
+    assert config.output_vocab_size == 0
+    assert config.n_outputs == config.vocab_size == 12_000
+    assert config.to_json() == shipped.read_text(encoding="utf-8")
+    assert ModelConfig.from_dict(config.to_dict() | {"output_vocab_size": 0}) == config
+    smaller = config.with_changes(output_vocab_size=5_120)
+    assert smaller.n_outputs == 5_120
+    assert json.loads(smaller.to_json())["output_vocab_size"] == 5_120
+    assert ModelConfig.from_dict(smaller.to_dict()) == smaller
 
 
 def test_a_generation_config_survives_its_file(tmp_path: Path) -> None:
@@ -143,7 +168,7 @@ def test_configs_are_values() -> None:
     with pytest.raises(ConfigError, match="does not divide"):
         config.with_changes(n_heads=3)
     assert config.d_head == 8
-    assert defaults_of(ModelConfig) == ModelConfig().to_dict()
+    assert defaults_of(ModelConfig) == dataclasses.asdict(ModelConfig())
 
 
 def test_gpt_has_gpts_choices_and_the_paper_the_papers() -> None:
@@ -156,6 +181,9 @@ def test_gpt_has_gpts_choices_and_the_paper_the_papers() -> None:
 
 def test_presets_can_be_changed_and_an_unknown_one_is_named() -> None:
     assert preset("tiny", d_ff=99) == PRESETS["tiny"].with_changes(d_ff=99)
+    assert preset("translate").n_outputs == 5_120
+    assert preset("translate", vocab_size=5_121).n_outputs == 5_120
+    assert preset("translate", vocab_size=300).n_outputs == 300
     with pytest.raises(ConfigError, match="no preset 'huge'; choose one of tiny, "):
         preset("huge")
 

@@ -1,7 +1,9 @@
 """Text to ids and back: every Unicode string survives, none becomes a special token, no character is split."""
 
 import functools
+import json
 import unicodedata
+from collections import Counter
 
 import pytest
 import tokenizers
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.models import TEXTS
-from tiny_transformer.errors import InputError
+from tiny_transformer.errors import InputError, TokenizerError
 from tiny_transformer.tokenizer import ROLES, SPECIAL_TOKENS, Tokenizer
 
 # Tokenizers are expensive to make and never change: one of each kind for the whole file.
@@ -58,6 +60,94 @@ def test_every_text_survives_and_none_becomes_special(tokenizer: Tokenizer, text
     assert tokenizer.decode(ids) == text
     assert tokenizer.special_ids.isdisjoint(ids)
     assert tokenizer.encode_batch([text, "", text]) == [ids, [], ids]
+
+
+GERMAN, ENGLISH, CHINESE = TEXTS
+ORDERED = TRAINED.with_output_first([ENGLISH] * 3, 300)
+
+
+def merges(tokenizer: Tokenizer) -> list[list[str]]:
+    found: list[list[str]] = json.loads(tokenizer.to_json())["model"]["merges"]
+    return found
+
+
+def test_what_is_written_comes_first_and_no_text_is_cut_otherwise() -> None:
+    assert ORDERED.output_size == 300
+    assert ORDERED.vocab_size == TRAINED.vocab_size == 380
+    assert merges(ORDERED) == merges(TRAINED)
+    for text in TEXTS:
+        before, after = TRAINED.encode(text), ORDERED.encode(text)
+        assert [TRAINED.token_bytes(i) for i in before] == [ORDERED.token_bytes(i) for i in after]
+    fixed = range(len(SPECIAL_TOKENS) + 256)
+    assert [ORDERED.token_bytes(i) for i in fixed] == [TRAINED.token_bytes(i) for i in fixed]
+    # All that English needs is in the output, and the merged tokens of either part stand in the order of their merges.
+    assert max(ORDERED.encode(ENGLISH)) < 300
+    assert max(ORDERED.encode(GERMAN)) >= 300
+    rank = {bytes(token): i for i, token in enumerate(TRAINED.token_bytes(i) for i in range(380))}
+    ranks = [rank[ORDERED.token_bytes(i)] for i in range(fixed.stop, 380)]
+    n_written = 300 - fixed.stop
+    assert ranks[:n_written] == sorted(ranks[:n_written])
+    assert ranks[n_written:] == sorted(ranks[n_written:])
+
+
+def test_the_most_frequent_tokens_of_the_targets_are_the_output() -> None:
+    smaller = TRAINED.with_output_first([ENGLISH, ENGLISH, GERMAN], 270)
+    counts = Counter(i for text in (ENGLISH, ENGLISH, GERMAN) for i in TRAINED.encode(text))
+    learned = sorted(range(262, 380), key=lambda i: (-counts[i], i))
+    written = {smaller.token_bytes(i) for i in range(262, 270)}
+    assert written == {TRAINED.token_bytes(i) for i in learned[:8]}
+
+
+@pytest.mark.parametrize("output_size", [262, 270, 300, 379, 380, 10_000])
+@pytest.mark.parametrize("text", [*TEXTS, *TRICKY], ids=ascii)
+def test_a_target_is_spelt_with_what_can_be_written(text: str, output_size: int) -> None:
+    tokenizer = TRAINED.with_output_first([ENGLISH], output_size)
+    assert tokenizer.output_size == min(output_size, 380)
+    ids = tokenizer.encode(text, target=True)
+    assert tokenizer.decode(ids) == text
+    assert max(ids, default=0) < output_size
+    assert tokenizer.encode_batch([text, ""], target=True) == [ids, []]
+    if max(tokenizer.encode(text), default=0) < output_size:
+        assert ids == tokenizer.encode(text)
+
+
+@given(text=ANY_TEXT)
+def test_every_target_survives(text: str) -> None:
+    ids = ORDERED.encode(text, target=True)
+    assert ORDERED.decode(ids) == text
+    assert all(i < 300 for i in ids)
+    assert ORDERED.special_ids.isdisjoint(ids)
+
+
+def test_a_token_is_taken_apart_along_its_merges() -> None:
+    """Into the parts of its own merge, and no smaller ones than needed."""
+    nearly = TRAINED.with_output_first([], 379)
+    vocabulary = json.loads(nearly.to_json())["model"]["vocab"]
+    last = nearly.decode([379])
+    assert nearly.encode(last) == [379]
+    assert nearly.encode(last, target=True) == [vocabulary[part] for part in merges(nearly)[-1]]
+
+
+def test_an_order_that_cannot_write_every_text_is_refused() -> None:
+    text = TRAINED.to_json()
+    for output_size in (1, 6, 261):
+        with pytest.raises(TokenizerError, match="cannot write every text"):
+            Tokenizer.from_json(text, output_size=output_size)
+        with pytest.raises(TokenizerError, match="cannot write every text"):
+            TRAINED.with_output_first([ENGLISH], output_size)
+    assert Tokenizer.from_json(text, output_size=262).output_size == 262
+
+
+def test_a_token_without_a_merge_is_spelt_by_its_bytes() -> None:
+    """No trainer of ours makes one, but another program's file may have a whole word in its vocabulary."""
+    values = json.loads(TRAINED.to_json())
+    values["model"]["vocab"]["zebra"] = 380
+    values["model"]["ignore_merges"] = True
+    tokenizer = Tokenizer.from_json(json.dumps(values), output_size=300)
+    assert tokenizer.encode("zebra") == [380]
+    ids = tokenizer.encode("zebra", target=True)
+    assert tokenizer.decode(ids) == "zebra"
+    assert max(ids) < 300
 
 
 def test_every_single_character_survives() -> None:

@@ -188,7 +188,7 @@ class Bundle:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The folder's tokenizer, loaded once."""
-        return Tokenizer.load(self.folder / TOKENIZER)
+        return Tokenizer.load(self.folder / TOKENIZER, output_size=self.config.output_vocab_size)
 
     @cached_property
     def index(self) -> WeightIndex:

@@ -22,14 +22,19 @@ MAX_LAYERS = 1_024
 MAX_VOCABULARY = 4_194_304
 MAX_CONTEXT = 1_048_576
 
+# Metadata of a field that is younger than the format: a file without its key means the default, and a value that is
+# the default is not written, so that older files, and hashes of them, stay what they are.
+ABSENT_IS_DEFAULT = {"absent_is_default": True}
+
 
 class JsonConfig:
     """Strict reading and writing of a frozen dataclass as a JSON object."""
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], *, where: Path | str = "the config") -> Self:
-        """Build from a mapping that has exactly the keys of this class."""
+        """Build from a mapping that has exactly the keys of this class, less those that may be absent."""
         known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
+        values = {**absent_defaults(cls), **values}
         unknown = sorted(set(values) - set(known))
         missing = [name for name in known if name not in values]
         if unknown:
@@ -62,8 +67,9 @@ class JsonConfig:
         return cls.from_dict(values, where=path)
 
     def to_dict(self) -> dict[str, Any]:
-        """A plain dict with every field, in the order of declaration."""
-        return asdict(self)  # type: ignore[call-overload]
+        """A plain dict with every field in the order of declaration, less those that are absent by default."""
+        absent = absent_defaults(type(self))
+        return {name: value for name, value in asdict(self).items() if name not in absent or value != absent[name]}  # type: ignore[call-overload]
 
     def to_json(self) -> str:
         """The text of the JSON file, one field a line."""
@@ -128,6 +134,8 @@ class ModelConfig(JsonConfig):
 
     architecture: str = "encoder-decoder"
     vocab_size: int = 8_000  # one joint vocabulary for every language of the model
+    # The model writes, and so scores, the first so many tokens of the vocabulary; 0 = all of them.
+    output_vocab_size: int = field(default=0, metadata=ABSENT_IS_DEFAULT)
     d_model: int = 256  # width of the residual stream
     n_heads: int = 4  # head width = d_model / n_heads, a multiple of 8 for the fused kernels
     n_encoder_layers: int = 4  # 0 for decoder-only
@@ -149,6 +157,7 @@ class ModelConfig(JsonConfig):
         check_choice("activation", self.activation, ACTIVATIONS)
         check_choice("positions", self.positions, POSITIONS)
         check_whole("vocab_size", self.vocab_size, 1, MAX_VOCABULARY)
+        check_whole("output_vocab_size", self.output_vocab_size, 0, self.vocab_size)
         check_whole("d_model", self.d_model, 1, MAX_WIDTH)
         check_whole("n_heads", self.n_heads, 1, MAX_WIDTH)
         check_whole("d_ff", self.d_ff, 1, MAX_WIDTH)
@@ -160,6 +169,11 @@ class ModelConfig(JsonConfig):
                 self.n_encoder_layers == 0,
                 "n_encoder_layers is {n_encoder_layers}, but a decoder-only model has no encoder; set it to 0.",
                 n_encoder_layers=self.n_encoder_layers,
+            )
+            require(
+                self.output_vocab_size == 0,
+                "output_vocab_size is {output_vocab_size}, but a decoder-only model writes what it reads; set it to 0.",
+                output_vocab_size=self.output_vocab_size,
             )
         else:
             check_whole("n_encoder_layers", self.n_encoder_layers, 1, MAX_LAYERS)
@@ -190,6 +204,11 @@ class ModelConfig(JsonConfig):
         return self.d_model // self.n_heads
 
     @property
+    def n_outputs(self) -> int:
+        """How many tokens the model scores as the next one: the width of its logits."""
+        return self.output_vocab_size or self.vocab_size
+
+    @property
     def is_encoder_decoder(self) -> bool:
         """Whether the model reads a source through an encoder."""
         return self.architecture == "encoder-decoder"
@@ -205,7 +224,7 @@ class ModelConfig(JsonConfig):
         cross = attention + norm if self.is_encoder_decoder else 0
         layers = self.n_encoder_layers * layer + self.n_decoder_layers * (layer + cross)
         final_norms = (1 + int(self.is_encoder_decoder)) * norm if self.norm == "pre" else 0
-        embeddings = (1 if self.tie_embeddings else 2) * self.vocab_size * d
+        embeddings = (self.vocab_size + (0 if self.tie_embeddings else self.n_outputs)) * d
         positions = self.max_length * d if self.positions == "learned" else 0
         return layers + final_norms + embeddings + positions
 
@@ -262,6 +281,11 @@ def defaults_of(cls: type[JsonConfig]) -> dict[str, Any]:
     return found
 
 
+def absent_defaults(cls: type[JsonConfig]) -> dict[str, Any]:
+    """Field name → default value of the fields whose key a file may lack."""
+    return {f.name: f.default for f in fields(cls) if "absent_is_default" in f.metadata}  # type: ignore[arg-type]
+
+
 # `tiny`, `translate`, `chat` and `multi30k` are the models of the recipes; a test holds them equal.
 PRESETS: dict[str, ModelConfig] = {
     # Learns to reverse a word in half a minute on one core.
@@ -280,6 +304,7 @@ PRESETS: dict[str, ModelConfig] = {
     # Deep encoder, shallow decoder: the decoder runs once per token, the encoder once per sentence.
     "translate": ModelConfig(
         vocab_size=12_000,
+        output_vocab_size=5_120,
         d_model=256,
         n_heads=4,
         n_encoder_layers=7,
@@ -330,4 +355,7 @@ def preset(name: str, **changes: Any) -> ModelConfig:
         raise ConfigError(
             "There is no preset {name!r}; choose one of {presets}.", name=name, presets=", ".join(PRESETS)
         )
-    return PRESETS[name].with_changes(**changes)
+    shape = PRESETS[name]
+    if changes.get("vocab_size", shape.vocab_size) < shape.output_vocab_size:
+        changes = {"output_vocab_size": 0, **changes}  # of so few tokens it writes all
+    return shape.with_changes(**changes)

@@ -250,7 +250,10 @@ class TextModel:
     def attention(self, text: str, target_text: str | None = None, *, raw: bool = False) -> Attention:
         """The weights of every layer and head while the model reads text and answer (its own, unless given)."""
         prompt = self.prompt(text, raw=raw)
-        answer = self.generate(text, raw=raw).ids if target_text is None else self.tokenizer.encode(target_text)
+        if target_text is None:
+            answer = self.generate(text, raw=raw).ids
+        else:
+            answer = self.tokenizer.encode(target_text, target=True)
         target = [*prompt.prefix, *answer][: self.config.max_length]
         source = None if prompt.source is None else Batch.of([prompt.source])
         weights = self.backend.attention(Batch.of([target]), source)

@@ -4,8 +4,11 @@ import codecs
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
+from itertools import chain, islice
 from pathlib import Path
 from typing import TypedDict
 
@@ -22,6 +25,7 @@ _PROBE = "".join(map(chr, [*range(0x800), *range(0x800, 0xD800, 0x400), *range(0
 _PROBE += "".join(SPECIAL_TOKENS)
 _NO_BYTE = "\uffff"  # stands for a character that stands for no byte
 _MAX_FILE_BYTES = 64 * 1024 * 1024
+_TEXTS_AT_ONCE = 4_096  # encoded in parallel
 
 
 class Message(TypedDict):
@@ -32,9 +36,14 @@ class Message(TypedDict):
 
 
 class Tokenizer:
-    """Text to ids and back. Special tokens are ids only: no text can produce them."""
+    """Text to ids and back. Special tokens are ids only: no text can produce them.
 
-    def __init__(self, backend: tokenizers.Tokenizer, *, where: Path | str = "the tokenizer") -> None:
+    A model may write only the first `output_size` tokens; what it learns to write is encoded with `target=True`.
+    """
+
+    def __init__(
+        self, backend: tokenizers.Tokenizer, *, output_size: int = 0, where: Path | str = "the tokenizer"
+    ) -> None:
         missing = [token for token in SPECIAL_TOKENS if backend.token_to_id(token) is None]
         if missing:
             template = "{path} lacks the special tokens {tokens}; train it with this project."
@@ -52,6 +61,21 @@ class Tokenizer:
             raise TokenizerError(
                 "{path} does not give every text back unchanged; train it with this project.", path=where
             )
+        self.output_size = min(output_size or self.vocab_size, self.vocab_size)
+        self._check_output(where)
+
+    def _check_output(self, where: Path | str) -> None:
+        """Every text must be sayable: the special tokens, and a token for each byte, are among those it writes."""
+        if self.output_size == self.vocab_size:
+            return
+        alone = {token for token in self._bytes[: self.output_size] if len(token) == 1}
+        if max(self.special_ids) >= self.output_size or len(alone) < len(set(b"".join(self._bytes))):
+            raise TokenizerError(
+                "{path}: the first {n} tokens lack a byte or a special token, so a model that writes no others "
+                "cannot write every text; correct output_vocab_size.",
+                path=where,
+                n=self.output_size,
+            )
 
     def _is_faithful(self) -> bool:
         """Whatever a file asks for (a space in front, other special tokens): no text may be changed by it."""
@@ -64,8 +88,8 @@ class Tokenizer:
         return token_id
 
     @classmethod
-    def load(cls, path: Path) -> "Tokenizer":
-        """Read `tokenizer.json`; every fault names the file."""
+    def load(cls, path: Path, *, output_size: int = 0) -> "Tokenizer":
+        """Read `tokenizer.json`, for a model that writes the first `output_size` tokens; every fault names the file."""
         try:
             if path.stat().st_size > _MAX_FILE_BYTES:
                 raise TokenizerError(
@@ -80,12 +104,12 @@ class Tokenizer:
             raise TokenizerError(
                 "{path} is not a tokenizer file ({detail}); restore it from its source.", path=path, detail=error
             ) from None
-        return cls(backend, where=path)
+        return cls(backend, output_size=output_size, where=path)
 
     @classmethod
-    def from_json(cls, text: str) -> "Tokenizer":
+    def from_json(cls, text: str, *, output_size: int = 0) -> "Tokenizer":
         """From the text of a `tokenizer.json` of ours."""
-        return cls(tokenizers.Tokenizer.from_str(text))
+        return cls(tokenizers.Tokenizer.from_str(text), output_size=output_size)
 
     @classmethod
     def train(cls, texts: Iterable[str], vocab_size: int, *, show_progress: bool = True) -> "Tokenizer":
@@ -126,6 +150,27 @@ class Tokenizer:
         backend.add_special_tokens(list(SPECIAL_TOKENS))
         return cls(backend)
 
+    def with_output_first(self, targets: Iterable[str], output_size: int) -> "Tokenizer":
+        """The same tokens, renumbered: those that `targets` use most have the ids below `output_size`.
+
+        Special tokens and bytes keep their ids. Behind them stand the output's tokens and then the others, both in the
+        order of their merges. The merges stay, so every text is cut as before.
+        """
+        counts: Counter[int] = Counter()
+        texts = map(_without_surrogates, targets)
+        while chunk := list(islice(texts, _TEXTS_AT_ONCE)):
+            counts.update(chain.from_iterable(self.encode_batch(chunk)))
+        learned = range(len(SPECIAL_TOKENS) + 256, self.vocab_size)
+        n_written = max(0, output_size - learned.start)
+        written = set(sorted(learned, key=lambda i: (-counts[i], i))[:n_written])
+        order = sorted(learned, key=lambda i: (i not in written, i))
+        values = json.loads(self.to_json())
+        number = {old: new for new, old in enumerate(order, start=learned.start)}
+        vocabulary = values["model"]["vocab"]
+        renumbered = {token: number.get(token_id, token_id) for token, token_id in vocabulary.items()}
+        values["model"]["vocab"] = dict(sorted(renumbered.items(), key=lambda item: item[1]))
+        return Tokenizer.from_json(json.dumps(values), output_size=output_size)
+
     def save(self, path: Path) -> None:
         """Write `tokenizer.json`, readable by any tokenizers client."""
         path.write_text(self.to_json(), encoding="utf-8")
@@ -139,14 +184,47 @@ class Tokenizer:
         """Number of ids, special tokens included."""
         return int(self._backend.get_vocab_size())
 
-    def encode(self, text: str) -> list[int]:
-        """Ids of a text; whatever the text says, none of them is a special token."""
-        return list(self._backend.encode(_utf8(text), add_special_tokens=False).ids)
+    def encode(self, text: str, *, target: bool = False) -> list[int]:
+        """Ids of a text; whatever the text says, none of them is a special token.
 
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        With `target` the ids are those of a text to write: all below `output_size`.
+        """
+        ids = list(self._backend.encode(_utf8(text), add_special_tokens=False).ids)
+        return self._writable(ids) if target else ids
+
+    def encode_batch(self, texts: Sequence[str], *, target: bool = False) -> list[list[int]]:
         """Ids of many texts, in parallel."""
         checked = [_utf8(text) for text in texts]
-        return [list(found.ids) for found in self._backend.encode_batch(checked, add_special_tokens=False)]
+        found = [list(found.ids) for found in self._backend.encode_batch(checked, add_special_tokens=False)]
+        return [self._writable(ids) for ids in found] if target else found
+
+    def _writable(self, ids: list[int]) -> list[int]:
+        """Each token that cannot be written, taken apart along its merges until all its parts can be."""
+        if self.output_size == self.vocab_size:
+            return ids
+        written: list[int] = []
+        waiting = ids[::-1]
+        while waiting:
+            token_id = waiting.pop()
+            if token_id < self.output_size:
+                written.append(token_id)
+            else:
+                waiting += self._merged_from[token_id][::-1]
+        return written
+
+    @cached_property
+    def _merged_from(self) -> dict[int, Sequence[int]]:
+        """The two tokens that each token is merged from; its bytes where a file has a token without a merge."""
+        model = json.loads(self._backend.to_str())["model"]
+        vocabulary: dict[str, int] = model["vocab"]
+        byte_ids = {token: token_id for token_id, token in enumerate(self._bytes) if len(token) == 1}
+        found: dict[int, Sequence[int]] = {
+            token_id: [byte_ids[token[i : i + 1]] for i in range(len(token))]
+            for token_id, token in enumerate(self._bytes)
+        }
+        for left, right in reversed(model["merges"]):  # of two merges that make the same token the first counts
+            found[vocabulary[left + right]] = vocabulary[left], vocabulary[right]
+        return found
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids; special tokens vanish, bytes that are not UTF-8 become U+FFFD."""

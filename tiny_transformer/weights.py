@@ -36,6 +36,11 @@ class TensorEntry:
     offset: int
     length: int
 
+    def first_rows(self, n_rows: int) -> "TensorEntry":
+        """The first rows as a tensor of their own: the same bytes, only fewer."""
+        rows, *others = self.shape
+        return TensorEntry(self.dtype, (n_rows, *others), self.offset, self.length // rows * n_rows)
+
 
 @dataclass(frozen=True)
 class WeightIndex:

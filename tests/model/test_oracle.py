@@ -29,6 +29,10 @@ OPTIONS = [
     )
     for key, value in change.items()
 ]
+OPTIONS += [
+    pytest.param(tiny_config(output_vocab_size=40, tie_embeddings=tied), id=f"output_vocab_size-tied={tied}")
+    for tied in (True, False)
+]
 TARGETS, SOURCES = [[5, 6, 7, 8, 9], [11], [12, 13, 14]], [[1, 2, 3, 4, 5, 6, 7], [8], [9, 10, 11, 12]]
 
 

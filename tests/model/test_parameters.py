@@ -19,14 +19,17 @@ def by_hand(config: ModelConfig) -> tuple[int, int]:
     cross = attention + norm if config.is_encoder_decoder else 0
     decoder = config.n_decoder_layers * (attention + cross + feed_forward + 2 * norm)
     layers = encoder + decoder + final * (2 if config.is_encoder_decoder else 1)
-    embeddings = config.vocab_size * d * (1 if config.tie_embeddings else 2)
+    output = config.output_vocab_size or config.vocab_size
+    embeddings = config.vocab_size * d + (0 if config.tie_embeddings else output * d)
     embeddings += config.max_length * d if config.positions == "learned" else 0
     return layers, embeddings
 
 
-@pytest.mark.parametrize(
-    "config", [*all_combinations(), *(tiny_config(a, bias=False) for a in ARCHITECTURES)], ids=lambda c: c.architecture
-)
+FURTHER = [tiny_config(a, bias=False) for a in ARCHITECTURES]
+FURTHER += [tiny_config(output_vocab_size=280, tie_embeddings=tied) for tied in (True, False)]
+
+
+@pytest.mark.parametrize("config", [*all_combinations(), *FURTHER], ids=lambda c: c.architecture)
 def test_the_count_is_the_formulas(config: ModelConfig) -> None:
     layers, embeddings = by_hand(config)
     model = tiny_model(config)

@@ -39,6 +39,9 @@ def _models() -> dict[str, dict[str, Any]]:
 
 
 MODELS = _models()
+# Three kinds of output layers that are smaller than the vocabulary: tied in float16, tied in float32, and untied.
+for _positions in ("sinusoidal", "learned", "rotary"):
+    MODELS[f"encoder-decoder-{_positions}"]["output_vocab_size"] = 284
 ENCODER_DECODERS = [name for name in MODELS if name.startswith("encoder-decoder")]
 
 Exported = Callable[[str], Bundle]

@@ -268,6 +268,7 @@ def damaged_configs(met: Met) -> None:
         in_json(CONFIG, d_model=0),
         in_json(CONFIG, dropout=1),
         in_json(CONFIG, n_encoder_layers=2),
+        in_json(CONFIG, output_vocab_size=280),
         in_json(CONFIG, d_model=15, positions="sinusoidal"),
         in_json(CONFIG, n_heads=3),
         in_json(CONFIG, n_heads=4),
@@ -339,6 +340,7 @@ def damaged_tokenizers(met: Met) -> None:
 
         return edited(add)
 
+    met.opened(met.translate, in_json(CONFIG, output_vocab_size=261))
     met.opened(
         met.chat,
         as_text(TOKENIZER, "{}"),

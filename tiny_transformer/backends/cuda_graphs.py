@@ -227,7 +227,7 @@ class CudaGraphBackend(EagerBackend):
             # The buffers may have more slots than the model has positions.
             last = min(n_slots, self.config.max_length) - 1
             return CapturedStep(
-                decode, n_rows, last, self.config.vocab_size, self.device, self._memory_pool, state.lengths
+                decode, n_rows, last, self.config.n_outputs, self.device, self._memory_pool, state.lengths
             )
 
 
@@ -242,7 +242,7 @@ class CapturedStep:
         decode: Callable[[Tensor, Tensor], Tensor],
         n_rows: int,
         last_position: int,
-        vocab_size: int,
+        n_outputs: int,
         device: torch.device,
         memory_pool: Any,
         lengths: np.ndarray,
@@ -254,9 +254,9 @@ class CapturedStep:
         self._last_position = last_position
         self._given = torch.zeros(2, n_rows, 1, dtype=torch.int64, pin_memory=on_gpu)  # ids, positions
         self._inputs = torch.zeros_like(self._given, device=device)
-        self._logits = torch.empty(n_rows, vocab_size, device=device)  # R V
+        self._logits = torch.empty(n_rows, n_outputs, device=device)  # R V
         # Two buffers: the host reads one while the GPU may fill the other.
-        self._found = [torch.empty(n_rows, vocab_size, pin_memory=on_gpu) for _ in range(2)]  # R V
+        self._found = [torch.empty(n_rows, n_outputs, pin_memory=on_gpu) for _ in range(2)]  # R V
         self._turn = 0
         self._next = torch.zeros(n_rows, 1, dtype=torch.int64, pin_memory=on_gpu)
         self.likeliest = np.empty(0, dtype=np.int64)  # R: the tokens that the last_step logits prefer

@@ -6,10 +6,10 @@ of the protobuf encoding that matter are walked here, wherever in the file a ten
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tiny_transformer.bundle import CONFIG
+from tiny_transformer.bundle import CONFIG, EMBEDDING
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import BackendError, Sentence
 from tiny_transformer.weights import WeightIndex, read_index
@@ -30,6 +30,9 @@ _INSIDE = {
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
+FIRST_ROWS = "embedding.first_rows"  # a graph's name for the part of a tied embedding that is its output layer
+
+
 @dataclass
 class GraphFile:
     """The metadata of a graph, and the external data (location, offset, length as written) of each tensor."""
@@ -44,11 +47,20 @@ def signature(config: ModelConfig, index: WeightIndex) -> dict[str, str]:
     return {"config_sha256": config_sha256, "weights_header_sha256": index.header_sha256}
 
 
+def addressable(index: WeightIndex, config: ModelConfig) -> WeightIndex:
+    """The index with all that a graph may point at: the file's tensors, and the rows of a smaller output layer."""
+    if not config.output_vocab_size or not config.tie_embeddings:
+        return index
+    names = [name for name in index.tensors if name.startswith(EMBEDDING)]  # in 8 bits it has two, bytes and scales
+    rows = {FIRST_ROWS + n.removeprefix(EMBEDDING): index.tensors[n].first_rows(config.n_outputs) for n in names}
+    return replace(index, tensors={**index.tensors, **rows})
+
+
 def check_graph(path: Path, weights: Path, config: ModelConfig) -> None:
     """Refuse a graph that is missing, damaged, or made for another config or weights file."""
     again = Sentence(_AGAIN, folder=path.parent)
     graph = read_graph(path)
-    index = read_index(weights)
+    index = addressable(read_index(weights), config)
     for key, wanted in signature(config, index).items():
         if graph.metadata.get(key) != wanted:
             file = CONFIG if key == "config_sha256" else weights.name

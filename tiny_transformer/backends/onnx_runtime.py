@@ -24,12 +24,13 @@ from tiny_transformer.backends.base import (
     check_step,
     check_threads,
 )
-from tiny_transformer.backends.graph_file import check_graph
+from tiny_transformer.backends.graph_file import addressable, check_graph
 from tiny_transformer.bundle import (
     ATTENTION_ONNX,
     DECODER_INT8,
     DECODER_INT8_BATCH,
     DECODER_ONNX,
+    EMBEDDING,
     ENCODER_INT8,
     ENCODER_INT8_BATCH,
     ENCODER_ONNX,
@@ -39,6 +40,7 @@ from tiny_transformer.bundle import (
     Bundle,
     sha256,
 )
+from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import BackendError, BundleError
 from tiny_transformer.weights import WeightIndex, read_index
 
@@ -126,7 +128,7 @@ class OrtBackend:
         self._decoders = _pair(bundle, DECODER_INT8, DECODER_INT8_BATCH) if int8 else (DECODER_ONNX, DECODER_ONNX)
         self._threads = threads
         index = read_index(bundle.folder / WEIGHTS_INT8) if int8 else bundle.index
-        self._bytes_per_step = read_per_step(index, int8=int8)
+        self._bytes_per_step = read_per_step(index, self.config, int8=int8)
         self._sessions: dict[tuple[str, int], Any] = {}
         self._opening: dict[tuple[str, int], threading.Lock] = {}
         part = ".decoder" if self.config.is_encoder_decoder else ""
@@ -274,10 +276,10 @@ class OrtBackend:
     def _bind_new(self, state: OrtState, shape: tuple[int, int]) -> None:
         """Buffers for new tokens (B T), where they stand, and the logits that come of them."""
         ids, positions = (np.empty(shape, dtype=np.int64) for _ in range(2))
-        size = math.prod(shape) * self.config.vocab_size
+        size = math.prod(shape) * self.config.n_outputs
         if not size <= state.space.size <= 4 * size:  # what a long prefix took is not kept for a few rows' steps
             state.space = np.empty(size, dtype=np.float32)
-        state.logits = state.space[:size].reshape(*shape, self.config.vocab_size)
+        state.logits = state.space[:size].reshape(*shape, self.config.n_outputs)
         state.shape, state.ids, state.positions = shape, ids.data, positions.data
         _bind_input(state.binding, "input_ids", ids)
         _bind_input(state.binding, "position_ids", positions)
@@ -374,11 +376,14 @@ def cores() -> int:
     return min(found, MAX_THREADS)
 
 
-def read_per_step(index: WeightIndex, *, int8: bool) -> int:
+def read_per_step(index: WeightIndex, config: ModelConfig, *, int8: bool) -> int:
     """How many bytes of weights the decoder reads for every new token: as stored, or computed with in float32."""
     of_source = ".cross_attention.key_value."  # run once a source, by the encoder's graph
     parts = ("decoder.", "embedding.")
-    read = [entry for name, entry in index.tensors.items() if name.startswith(parts) and of_source not in name]
+    # Of a smaller output layer only its own rows are read; to look one token up is next to nothing.
+    without = (of_source, EMBEDDING) if config.output_vocab_size else (of_source,)
+    tensors = addressable(index, config).tensors.items()
+    read = [entry for name, entry in tensors if name.startswith(parts) and not any(part in name for part in without)]
     return sum(entry.length if int8 else 4 * math.prod(entry.shape) for entry in read)
 
 

@@ -4,7 +4,8 @@ Nothing here is fast. One text is read at a time, without batches, padding or a 
 file to read first, and a witness of the other backends: it shares the names of the weights with them, and no code.
 
 Shapes: T positions of the text, S positions that attention looks at, D model width, H heads, K = D / H head width,
-F inner width of the feed-forward, V vocabulary. Sections are the paper's, unless another paper is named.
+F inner width of the feed-forward, V tokens that can be written: the first of the vocabulary, or all of it. Sections
+are the paper's, unless another paper is named.
 """
 
 from collections.abc import Callable, Mapping
@@ -54,7 +55,7 @@ class Paper:
         x = self.final_norm("decoder", x)
         # Section 3.4: the embedding of the tokens may serve as the output layer, too.
         output = "embedding.tokens.weight" if self.config.tie_embeddings else "embedding.output.weight"
-        return x @ self.weights[output].T  # T V
+        return x @ self.weights[output][: self.config.n_outputs].T  # T V
 
     def embed(self, ids: np.ndarray) -> np.ndarray:
         """Sections 3.4 and 3.5: each token's vector × √D, plus its position's vector (T D)."""

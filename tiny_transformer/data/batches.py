@@ -163,10 +163,12 @@ class TrainingData:
         """Tokenize whatever is not in the cache yet; much text, on every core at once."""
         jobs = [(source, variant) for source in self.sources for variant in range(source.variants)]
         if sum(source_bytes(source, self.root) for source, _ in jobs) > _MIN_PARALLEL_BYTES:
-            spelling = self.tokenizer.to_json()
+            spelling, output_size = self.tokenizer.to_json(), self.tokenizer.output_size
             context = multiprocessing.get_context("spawn")  # a fork would share locks of torch's threads
             with context.Pool(min(len(jobs), os.cpu_count() or 1)) as pool:
-                work = [(source, self.root, spelling, self.max_length, variant) for source, variant in jobs]
+                work = [
+                    (source, self.root, spelling, output_size, self.max_length, variant) for source, variant in jobs
+                ]
                 pool.starmap(_tokenize, work, chunksize=1)
         for source, variant in jobs:
             self._part(source, variant)
@@ -196,10 +198,11 @@ class TrainingData:
         return self._parts[key]
 
 
-def _tokenize(source: Source, root: str, spelling: str, max_length: int, variant: int) -> None:
+def _tokenize(source: Source, root: str, spelling: str, output_size: int, max_length: int, variant: int) -> None:
     """One job of a pool: the result stays on disk."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the pool already fills the cores
-    tokenized(source, root, Tokenizer.from_json(spelling), max_length, variant=variant)
+    tokenizer = Tokenizer.from_json(spelling, output_size=output_size)
+    tokenized(source, root, tokenizer, max_length, variant=variant)
 
 
 def _repeated(count: int, repeat: float, rng: np.random.Generator) -> np.ndarray:

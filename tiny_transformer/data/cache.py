@@ -85,6 +85,7 @@ def _key(source: Source, root: str, tokenizer: Tokenizer, max_length: int, split
         "files": [[content_hash(file) for file in unit] for unit in source_files(source, root)],
         "interleaved": [[content_hash(file) for file in unit] for unit in interleaved_files(varied, root)],
         "tokenizer": hashlib.sha256(tokenizer.to_json().encode()).hexdigest(),
+        "output_size": tokenizer.output_size,
         "settings": settings,
         "max_length": max_length,
         "split": split,

@@ -54,7 +54,8 @@ def _rows(
         for example in chunk:
             for text, is_read in zip(texts_of(example), _only_read(example, source), strict=True):
                 texts[is_read].append(text)
-        encoded = {True: iter(reader.encode_batch(texts[True])), False: iter(tokenizer.encode_batch(texts[False]))}
+        written = tokenizer.encode_batch(texts[False], target=True)
+        encoded = {True: iter(reader.encode_batch(texts[True])), False: iter(written)}
         for example in chunk:
             ids = [next(encoded[is_read]) for is_read in _only_read(example, source)]
             if isinstance(example, Pair):

@@ -113,7 +113,7 @@ class RunningBatch:
 
     def __init__(self, backend: Backend, request: Request, rows_per_text: int = 1) -> None:
         check_inputs(backend.config, *request.batches(range(len(request.prefixes))))  # before any of them runs
-        self.logits = np.empty((0, backend.config.vocab_size), dtype=np.float32)  # R V; valid until the next step
+        self.logits = np.empty((0, backend.config.n_outputs), dtype=np.float32)  # R V; valid until the next step
         self._backend = backend
         self._request = request
         self._max_texts = max(1, backend.max_rows // rows_per_text)

@@ -39,7 +39,10 @@ def prompt_for(
     `prefix` is the start of the answer, as text or as ids: the model goes on from it.
     """
     task = "complete" if raw and generation.task == "chat" else generation.task
-    start = tokenizer.encode(prefix) if isinstance(prefix, str) else checked_ids(prefix, tokenizer.vocab_size)
+    if isinstance(prefix, str):
+        start = tokenizer.encode(prefix, target=True)
+    else:
+        start = checked_ids(prefix, tokenizer.vocab_size)
     # Cache slots kept free for the answer: as many as are wanted, but never more than half the context.
     wanted = generation.max_new_tokens if max_new_tokens is None else max_new_tokens
     reserved = min(wanted, config.max_length // 2)

@@ -46,15 +46,16 @@ def greedy(logits: np.ndarray) -> list[int]:
     return chosen
 
 
-def seen_tokens(rows: Sequence[Sequence[int]], vocab_size: int, eos_id: int) -> np.ndarray:
+def seen_tokens(rows: Sequence[Sequence[int]], n_outputs: int, eos_id: int) -> np.ndarray:
     """Which tokens the text being written holds in each row of ids, R V: what the repetition penalty weakens.
 
     The start that it was given counts; what stands before the last end token doesn't, nor does the source. In a
     dialogue that is what was said before: a reply may take up its words, and has to, to keep to the point.
+    A start may hold tokens that the model can't write: they have no score to weaken.
     """
-    seen = np.zeros((len(rows), vocab_size), dtype=bool)
+    seen = np.zeros((len(rows), n_outputs), dtype=bool)
     for row, ids in zip(seen, rows, strict=True):
-        row[list(_after_last(eos_id, ids))] = True
+        row[[token for token in _after_last(eos_id, ids) if token < n_outputs]] = True
     return seen
 
 

@@ -1,6 +1,7 @@
 """From ids to vectors (paper, section 3.4), with their positions, and back to scores.
 
-Shapes: B batch, T positions, L longest length, D model width, V vocabulary.
+Shapes: B batch, T positions, L longest length, D model width, V tokens that can be written: the first of the
+vocabulary, or all of it.
 """
 
 import math
@@ -20,6 +21,7 @@ class Embedding(nn.Module):
 
     added: Final[bool]
     tied: Final[bool]
+    n_outputs: Final[int]
 
     def __init__(self, config: "ModelConfig") -> None:
         super().__init__()
@@ -34,8 +36,9 @@ class Embedding(nn.Module):
             self.register_buffer("positions", positions, persistent=False)
         self.dropout = nn.Dropout(config.dropout)
         self.tied = config.tie_embeddings
+        self.n_outputs = config.n_outputs
         if not self.tied:
-            self.output = nn.Linear(config.d_model, config.vocab_size, bias=False)
+            self.output = nn.Linear(config.d_model, config.n_outputs, bias=False)
 
     def forward(self, ids: Tensor, positions: Tensor) -> Tensor:
         """`ids` is B T; `positions` is B T, or T where every row counts from the same start."""
@@ -45,7 +48,7 @@ class Embedding(nn.Module):
         return self.dropout(x)
 
     def scores(self, x: Tensor) -> Tensor:
-        """Logits: how well each token of the vocabulary fits, B T D → B T V."""
+        """Logits: how well each token that can be written fits, B T D → B T V."""
         if self.tied:
-            return F.linear(x, self.tokens.weight)
+            return F.linear(x, self.tokens.weight[: self.n_outputs])  # the first rows: a view, not a copy
         return self.output(x)

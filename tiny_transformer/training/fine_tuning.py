@@ -67,7 +67,12 @@ class BaseModel:
         return replace(
             recipe,
             model=config.with_changes(dropout=recipe.model.dropout),
-            tokenizer=replace(recipe.tokenizer, vocab_size=config.vocab_size, path=""),
+            tokenizer=replace(
+                recipe.tokenizer,
+                vocab_size=config.vocab_size,
+                output_vocab_size=config.output_vocab_size,
+                path="",
+            ),
         )
 
     def load_into(self, model: Transformer) -> None:

@@ -14,6 +14,7 @@ from tiny_transformer.data.files import HUB
 from tiny_transformer.data.records import FORMATS, GENERATED
 from tiny_transformer.data.source import Source, migrated
 from tiny_transformer.errors import ConfigError
+from tiny_transformer.tokenizer import Tokenizer
 from tiny_transformer.training.settings import EvaluationSettings, Phase, TokenizerSettings, TrainingSettings
 
 _SECTIONS = ("model", "tokenizer", "training", "evaluation")
@@ -29,7 +30,7 @@ class Recipe:
     task: str
     languages: tuple[str, ...]  # the sources' and, last, the target's; ISO 639-1
     licence: str  # of the weights, as the Hub names it; for the model card
-    model: ModelConfig  # vocab_size is the tokenizer's, once there is one
+    model: ModelConfig  # as far as the vocabulary goes, the tokenizer's, once there is one: see `config_for`
     tokenizer: TokenizerSettings
     training: TrainingSettings
     evaluation: EvaluationSettings
@@ -48,6 +49,10 @@ class Recipe:
             "phases": [phase.to_dict() for phase in self.phases],
         }
         return dict(json.loads(json.dumps(values)))  # plain JSON, equal to itself when it is read back
+
+    def config_for(self, tokenizer: Tokenizer) -> ModelConfig:
+        """The shape of the model over a tokenizer, which may have fewer tokens than the recipe asks for."""
+        return self.model.with_changes(**_vocabulary(tokenizer.vocab_size, tokenizer.output_size))
 
     def of_split(self, split: str) -> tuple[Source, ...]:
         """The sources that have examples of a split: files of their own, or a held-out share to be evaluated by."""
@@ -125,12 +130,13 @@ def parse_recipe(values: Mapping[str, Any], *, name: str) -> Recipe:
     sources = tuple(_source(item, f"{where}: sources") for item in _tables(values, "sources", [], where))
     phases = tuple(_build(Phase, item, f"{where}: phases") for item in _tables(values, "phases", [{}], where))
     tokenizer = _build(TokenizerSettings, values.get("tokenizer", {}), f"{where}: tokenizer")
+    vocabulary = _vocabulary(tokenizer.vocab_size, tokenizer.output_vocab_size)
     recipe = Recipe(
         name=name,
         task=task,
         languages=tuple(values.get("languages", ())),
         licence=str(values.get("licence", "")),
-        model=_model(task, {"vocab_size": tokenizer.vocab_size, **values.get("model", {})}, f"{where}: model"),
+        model=_model(task, {**vocabulary, **values.get("model", {})}, f"{where}: model"),
         tokenizer=tokenizer,
         training=_build(TrainingSettings, values.get("training", {}), f"{where}: training"),
         evaluation=_build(EvaluationSettings, values.get("evaluation", {}), f"{where}: evaluation"),
@@ -170,6 +176,11 @@ def _check(recipe: Recipe, where: str) -> None:
     total = sum(phase.share for phase in recipe.phases)
     if abs(total - 1.0) > 1e-6:
         raise ConfigError("{where}: the shares of the phases add up to {total:g}; make it 1.", where=where, total=total)
+
+
+def _vocabulary(size: int, output_size: int) -> dict[str, int]:
+    """The two sizes as a model has them: as many tokens as there are, or more, are all of them."""
+    return {"vocab_size": size, "output_vocab_size": output_size if output_size < size else 0}
 
 
 def _source(values: Any, where: str) -> Source:

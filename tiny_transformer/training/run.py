@@ -3,6 +3,8 @@
 import logging
 import shutil
 import tempfile
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -14,7 +16,7 @@ from tiny_transformer.data.augment import Compose
 from tiny_transformer.data.batches import TrainingData
 from tiny_transformer.data.examples import read_examples
 from tiny_transformer.data.files import HUB, exists, join
-from tiny_transformer.data.records import texts_of
+from tiny_transformer.data.records import Example, Pair, texts_of
 from tiny_transformer.data.source import Source
 from tiny_transformer.errors import ConfigError, TrainingError
 from tiny_transformer.model import build_model
@@ -63,7 +65,7 @@ def train(
         if has_checkpoint(run_dir / LAST):
             check_same_base(load_state(run_dir / LAST), base)
         tokenizer = _tokenizer(recipe, root, run_dir, world, base)
-        config = recipe.model.with_changes(vocab_size=tokenizer.vocab_size)
+        config = recipe.config_for(tokenizer)
         training_data = TrainingData(_train_sources(recipe), root, tokenizer, config.max_length)
         evaluator = None
         if world.is_first:
@@ -173,17 +175,28 @@ def _tokenizer(recipe: Recipe, root: str, run_dir: Path, world: World, base: Bas
     """The base model's tokenizer, or the recipe's, or one learned from the training texts by the first rank."""
     if base is not None:
         return base.bundle.tokenizer
-    if recipe.tokenizer.path:
-        return Tokenizer.load(Path(join(root, recipe.tokenizer.path)))
+    settings = recipe.tokenizer
+    if settings.path:
+        return Tokenizer.load(Path(join(root, settings.path)), output_size=settings.output_vocab_size)
     kept = run_dir / TOKENIZER
     if world.is_first and not kept.is_file():
-        logger.info("learning a vocabulary of %s tokens", f"{recipe.tokenizer.vocab_size:,}")
-        texts = (
-            text
-            for source in _train_sources(recipe)
-            for example in read_examples(source.without(Compose), root, "train")
-            for text in texts_of(example)
-        )
-        atomic.write_file(kept, Tokenizer.train(texts, recipe.tokenizer.vocab_size).to_json())
+        logger.info("learning a vocabulary of %s tokens", f"{settings.vocab_size:,}")
+        atomic.write_file(kept, learned_tokenizer(recipe, root).to_json())
     world.wait()
-    return Tokenizer.load(kept)
+    return Tokenizer.load(kept, output_size=settings.output_vocab_size)
+
+
+def learned_tokenizer(recipe: Recipe, root: str, *, show_progress: bool = True) -> Tokenizer:
+    """A vocabulary of the recipe's size from the training texts, what their targets use most first."""
+
+    def examples() -> Iterator[Example]:
+        for source in _train_sources(recipe):
+            yield from read_examples(source.without(Compose), root, "train")
+
+    settings = recipe.tokenizer
+    texts = chain.from_iterable(map(texts_of, examples()))
+    tokenizer = Tokenizer.train(texts, settings.vocab_size, show_progress=show_progress)
+    if not settings.output_vocab_size:
+        return tokenizer
+    targets = (example.target for example in examples() if isinstance(example, Pair))
+    return tokenizer.with_output_first(targets, settings.output_vocab_size)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from tiny_transformer.checks import check_choice, check_number
-from tiny_transformer.config import JsonConfig, require
+from tiny_transformer.config import ABSENT_IS_DEFAULT, JsonConfig, require
 
 UNLIMITED = 0
 
@@ -14,6 +14,8 @@ class TokenizerSettings(JsonConfig):
 
     path: str = ""  # a tokenizer.json to use as it is; empty: learn one from the training data
     vocab_size: int = 8_000
+    # Of these, how many a translator may write: those that its targets use most. 0 = all of them.
+    output_vocab_size: int = field(default=0, metadata=ABSENT_IS_DEFAULT)
 
 
 @dataclass(frozen=True, kw_only=True)

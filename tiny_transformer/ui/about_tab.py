@@ -102,6 +102,7 @@ def _sizes(bundle: Bundle, language: Language) -> str:
         "width": str(config.d_model),
         "heads": str(config.n_heads),
         "vocabulary": f"{config.vocab_size:,}",
+        **({"written": f"{config.output_vocab_size:,}"} if config.output_vocab_size else {}),
         "context": str(config.max_length),
         "architecture": config.architecture,
     }

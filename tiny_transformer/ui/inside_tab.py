@@ -158,8 +158,8 @@ class InsideTab:
         """Keep the answer up to a position, take another token there, and go on."""
         seen = _of_text(seen)
         position = check_whole("position", event.position, 0, len(seen["ids"]) - 1, InputError)
-        vocabulary = self._service.store.bundle(seen["name"]).config.vocab_size
-        token = check_whole("id", event.id, 0, vocabulary - 1, InputError)
+        n_outputs = self._service.store.bundle(seen["name"]).config.n_outputs
+        token = check_whole("id", event.id, 0, n_outputs - 1, InputError)
         return self._shown({**seen, "ids": [*seen["ids"][:position], token]}, request, (kind, layer, head))
 
     def _shown(
