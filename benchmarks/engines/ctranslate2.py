@@ -28,7 +28,8 @@ def open_model(folder: Path, precision: str, threads: int, device: str) -> "Tran
     """A translator for an encoder-decoder model, a generator for a decoder-only one."""
     import ctranslate2
 
-    is_translator = (folder / precision / "shared_vocabulary.json").is_file()
+    # One vocabulary file for both sides, or two where fewer tokens are written than read.
+    is_translator = any((folder / precision / f"{side}_vocabulary.json").is_file() for side in ("shared", "source"))
     kind = ctranslate2.Translator if is_translator else ctranslate2.Generator
     opened = Threads(partial(kind, str(folder / precision), device=device, compute_type=precision), threads)
     return Translator(opened) if is_translator else Generator(opened)
@@ -115,7 +116,7 @@ def _specification(bundle: Bundle, weights: Mapping[str, np.ndarray]) -> Any:
         )
         _stack(spec.encoder, "encoder", weights, config)
         spec.register_source_vocabulary(words)
-        spec.register_target_vocabulary(words)
+        spec.register_target_vocabulary(words[: config.n_outputs])
         spec.config.decoder_start_token = str(special.bos_id)
     else:
         rotary = {"rotary_dim": 0, "rotary_interleave": False} if config.positions == "rotary" else {}
@@ -126,7 +127,7 @@ def _specification(bundle: Bundle, weights: Mapping[str, np.ndarray]) -> Any:
     spec.config.bos_token, spec.config.eos_token = str(special.bos_id), str(special.eos_id)
     spec.config.unk_token = str(special.pad_id)
     _stack(spec.decoder, "decoder", weights, config)
-    spec.decoder.projection.weight = weights["embedding.tokens.weight"]
+    spec.decoder.projection.weight = weights["embedding.tokens.weight"][: config.n_outputs]
     return spec
 
 
@@ -135,7 +136,8 @@ def _stack(spec: Any, part: str, weights: Mapping[str, np.ndarray], config: Any)
     from tiny_transformer.model.positions import sinusoidal_table
 
     embeddings = spec.embeddings[0] if isinstance(spec.embeddings, list) else spec.embeddings
-    embeddings.weight = weights["embedding.tokens.weight"]
+    table = weights["embedding.tokens.weight"]
+    embeddings.weight = table[: config.n_outputs] if part == "decoder" else table  # what is written, or all
     spec.scale_embeddings = config.scale_embeddings
     if config.positions == "learned":
         spec.position_encodings.encodings = weights["embedding.positions"]
