@@ -18,6 +18,7 @@ from tiny_transformer.generation.sampling import (
     penalize_repetition,
     probabilities,
     row_generator,
+    seen_tokens,
 )
 
 
@@ -56,6 +57,15 @@ def test_penalty_weakens_seen_tokens_on_both_sides_of_zero() -> None:
     logits = np.array([[2.0, -2.0, 2.0, -2.0]])
     seen = np.array([[True, True, False, False]])
     assert penalize_repetition(logits, seen, 2.0).tolist() == [[1.0, -4.0, 2.0, -2.0]]
+
+
+def test_tokens_that_cannot_be_written_are_seen_without_effect() -> None:
+    """A start that was given as ids may hold any token of the vocabulary; logits are as wide as the output."""
+    assert seen_tokens([[1, 9, 3], [7], []], 4, eos_id=2).tolist() == [
+        [False, True, False, True],
+        [False] * 4,
+        [False] * 4,
+    ]
 
 
 def test_top_k_keeps_the_k_best() -> None:

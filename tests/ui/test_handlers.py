@@ -9,10 +9,13 @@ from typing import Any
 import gradio as gr
 import pytest
 
+from tests.support.models import tiny_config
 from tests.support.ui_fixtures import models
+from tiny_transformer.commands.init import random_bundle
 from tiny_transformer.errors import InputError
 from tiny_transformer.generation.options import OptionInfo
 from tiny_transformer.text_model import load
+from tiny_transformer.ui.about_tab import about
 from tiny_transformer.ui.api import with_options
 from tiny_transformer.ui.chat_tab import ChatTab, _control, defaults, from_visitor, turns
 from tiny_transformer.ui.compare_tab import CompareTab
@@ -207,6 +210,22 @@ def test_look_inside_refuses_a_position_that_is_not_there(tabs: dict[str, Any], 
         user_errors(inside._other_way)(seen, "cross", "1", "all", gr.EventData(None, event), ENGLISH)
     with pytest.raises(gr.Error):
         user_errors(inside._other_way)(None, "cross", "1", "all", gr.EventData(None, event), ENGLISH)
+
+
+def test_only_a_token_that_can_be_written_can_be_chosen(tmp_path: Path) -> None:
+    bundle = random_bundle(tmp_path / "translate", tiny_config(output_vocab_size=270), "translate")
+    service = PageService(ModelStore([str(bundle.folder)], "eager"), Limits())
+    inside: InsideTab = in_a_loop(lambda: build_tabs(service))["inside"]
+    seen = inside._inspect("Guten Tag", "translate", "eager", ENGLISH)[2]
+    for token in (270, 299):
+        event = gr.EventData(None, {"position": 0, "id": token})
+        with pytest.raises(gr.Error, match="269"):
+            user_errors(inside._other_way)(seen, "cross", "1", "all", event, ENGLISH)
+    event = gr.EventData(None, {"position": 0, "id": 269})
+    assert inside._other_way(seen, "cross", "1", "all", event, ENGLISH)[2]["ids"][0] == 269
+    facts = about("translate", bundle, "en", "")
+    assert "of these it writes" in facts
+    assert ">270<" in facts
 
 
 def test_full_queue_is_refused_before_the_message_is_shown(service: PageService) -> None:
