@@ -133,6 +133,15 @@ def test_a_model_config_survives_its_file(config: ModelConfig, tmp_path: Path) -
     assert list(json.loads(config.to_json())) == names
 
 
+def test_a_preset_of_fewer_tokens_than_it_writes_writes_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PRESETS, "translate", preset("translate", output_vocab_size=5_120))
+    assert preset("translate").n_outputs == 5_120
+    assert preset("translate", vocab_size=5_121).n_outputs == 5_120
+    assert preset("translate", vocab_size=300).n_outputs == 300
+    with pytest.raises(ConfigError, match="output_vocab_size is 301"):
+        preset("translate", vocab_size=300, output_vocab_size=301)
+
+
 def test_a_config_without_an_output_vocabulary_is_as_it_was_before_there_was_one(tmp_path: Path) -> None:
     """Shipped folders have no such key, and their graphs and reports hold the hash of the whole text."""
     shipped = ROOT / "checkpoints" / "translate" / "config.json"
@@ -181,9 +190,6 @@ def test_gpt_has_gpts_choices_and_the_paper_the_papers() -> None:
 
 def test_presets_can_be_changed_and_an_unknown_one_is_named() -> None:
     assert preset("tiny", d_ff=99) == PRESETS["tiny"].with_changes(d_ff=99)
-    assert preset("translate").n_outputs == 5_120
-    assert preset("translate", vocab_size=5_121).n_outputs == 5_120
-    assert preset("translate", vocab_size=300).n_outputs == 300
     with pytest.raises(ConfigError, match="no preset 'huge'; choose one of tiny, "):
         preset("huge")
 

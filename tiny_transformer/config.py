@@ -304,7 +304,6 @@ PRESETS: dict[str, ModelConfig] = {
     # Deep encoder, shallow decoder: the decoder runs once per token, the encoder once per sentence.
     "translate": ModelConfig(
         vocab_size=12_000,
-        output_vocab_size=5_120,
         d_model=256,
         n_heads=4,
         n_encoder_layers=7,
