@@ -116,14 +116,25 @@ def evaluate_model(
 
 
 def read_evaluation(path: Path) -> list[Question]:
-    """The questions of an `evaluation.jsonl`, strictly read: its only reader."""
+    """The questions of an `evaluation.jsonl`, strictly read."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(
-            "{file} cannot be read as JSON lines ({reason}); check the file.", file=path, reason=error
-        ) from None
-    return [_question(line, f"{path}:{number}") for number, line in enumerate(lines, start=1)]
+        content = path.read_bytes()
+    except OSError as error:
+        raise _unreadable(str(path), error) from None
+    return parse_evaluation(content, str(path))
+
+
+def parse_evaluation(content: bytes, name: str) -> list[Question]:
+    """The questions in the bytes of an `evaluation.jsonl`, strictly read: its only reader."""
+    try:
+        lines = content.decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise _unreadable(name, error) from None
+    return [_question(line, f"{name}:{number}") for number, line in enumerate(lines, start=1)]
+
+
+def _unreadable(name: str, error: Exception) -> DataError:
+    return DataError("{file} cannot be read as JSON lines ({reason}); check the file.", file=name, reason=error)
 
 
 def evaluation_line(question: Question) -> str:

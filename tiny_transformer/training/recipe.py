@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from tiny_transformer.checks import check_choice
 from tiny_transformer.config import TASKS, JsonConfig, ModelConfig, defaults_of
-from tiny_transformer.data.files import HUB
+from tiny_transformer.data.files import HUB, XZ
 from tiny_transformer.data.records import FORMATS, GENERATED
 from tiny_transformer.data.source import Source, migrated
 from tiny_transformer.errors import ConfigError
@@ -211,7 +211,7 @@ def _add_source(values: dict[str, Any], path: str) -> None:
         )
     absolute = path if path.startswith(HUB) else str(Path(path).resolve())  # not below the recipe's data folder
     # Dots would be taken for steps of a key: sources.NAME.repeat must reach it.
-    name = Path(path).name.removesuffix(Path(path).suffix).replace(".", "-")
+    name = Path(Path(path).name.removesuffix(XZ)).stem.replace(".", "-")
     if any(source.get("name") == name for source in sources):
         name += "-also"
     first = {key: value for key, value in sources[0].items() if value != GENERATED and key != "judged"}
