@@ -2,13 +2,15 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from tiny_transformer.errors import DataError, InputError
 from tiny_transformer.tokenizer import Message, message_parts
+
+_AT_ONCE = 256  # questions between two reports of progress: some seconds on two CPU cores with five beams
 
 
 @dataclass(frozen=True)
@@ -99,17 +101,34 @@ def reply_metrics(replies: Sequence[str], answers: Sequence[str]) -> Evaluation:
 
 
 def evaluate_model(
-    model: Answerer, questions: Sequence[Question], *, tokenize: str | None = None, **options: Any
+    model: Answerer,
+    questions: Sequence[Question],
+    *,
+    tokenize: str | None = None,
+    progress: Callable[[int], object] | None = None,
+    **options: Any,
 ) -> Evaluation:
-    """Let a loaded model answer every question and measure; `options` are those of generation."""
+    """Let a loaded model answer every question and measure; `options` are those of generation.
+
+    `progress` is called again and again with the number of questions that were answered since the last call.
+    """
     if not questions:
         raise DataError("There is nothing to evaluate; name a file with examples.")
     answers = [question.answer for question in questions]
     texts = [_single_text(question) for question in questions]
-    if all(text is not None for text in texts):
-        found = [result.text for result in model.generate_batch([str(text) for text in texts], **options)]
-    else:
-        found = [model.reply(list(_dialogue(question)), **options).text for question in questions]
+    is_batch = all(text is not None for text in texts)
+    found: list[str] = []
+    step = _AT_ONCE if is_batch else 1
+    for first in range(0, len(questions), step):
+        if is_batch:
+            numbers = range(first, min(first + step, len(questions)))
+            streams = {"numbers": numbers} if first else {}  # each text draws its random numbers by its own number
+            results = model.generate_batch([str(texts[i]) for i in numbers], **streams, **options)
+        else:
+            results = [model.reply(list(_dialogue(questions[first])), **options)]
+        found += [result.text for result in results]
+        if progress is not None:
+            progress(len(results))
     if isinstance(questions[0].prompt, str):
         return translation_metrics(found, answers, tokenize)
     return reply_metrics(found, answers)

@@ -31,9 +31,16 @@ def questions_of(source: Source, root: str, split: str) -> list[Question]:
     return [question for example in held_out(source, root, split) if (question := _question(source, example))]
 
 
-def question_sets(recipe: Recipe, root: str, split: str) -> list[QuestionSet]:
-    """One set of questions per source; sources without questions are left out."""
-    found = [QuestionSet(source.name, tuple(questions_of(source, root, split))) for source in recipe.of_split(split)]
+def question_sets(recipe: Recipe, root: str, split: str, names: Sequence[str] = ()) -> list[QuestionSet]:
+    """One set of questions per source, or per source that is named; sources without questions are left out."""
+    sources = recipe.of_split(split)
+    known = [source.name for source in sources]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        template = "Recipe {recipe} has no {split} set {unknown}; choose among {known}."
+        raise DataError(template, recipe=recipe.name, split=split, unknown=unknown[0], known=", ".join(known) or "none")
+    wanted = [source for source in sources if not names or source.name in names]
+    found = [QuestionSet(source.name, tuple(questions_of(source, root, split))) for source in wanted]
     return [group for group in found if group.questions]
 
 
@@ -43,14 +50,17 @@ def sampled(groups: Sequence[QuestionSet], count: int) -> list[QuestionSet]:
     return [QuestionSet(group.name, _spread(group.questions, each)) for group in groups]
 
 
-def card_questions(folder: Path, root: str) -> tuple[Recipe, list[QuestionSet]]:
-    """The recipe a folder was trained by, and all that it was measured by in the end: the figures of its card."""
+def card_questions(folder: Path, root: str, names: Sequence[str] = ()) -> tuple[Recipe, list[QuestionSet]]:
+    """The recipe a folder was trained by, and all that it was measured by in the end: the figures of its card.
+
+    Without a data folder (`root` is empty) the files are those of the checkout's folder `datasets`.
+    """
     record = TrainingRecord.read(folder)
     if not record.recipe_name:
         template = "{folder} has no {training} that names its test data; name a file of examples."
         raise DataError(template, folder=folder, training=TRAINING)
     recipe = recipe_from_record(record.recipe)
-    return recipe, question_sets(recipe, root, "test")
+    return recipe, question_sets(recipe, root or recipe.default_root(), "test", names)
 
 
 def read_questions(files: Sequence[Path]) -> list[Question]:

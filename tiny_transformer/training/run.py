@@ -3,7 +3,6 @@
 import logging
 import shutil
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -14,7 +13,7 @@ from tiny_transformer.config import ModelConfig
 from tiny_transformer.data.augment import Compose
 from tiny_transformer.data.batches import TrainingData
 from tiny_transformer.data.examples import read_examples
-from tiny_transformer.data.files import HUB, exists, join, shipped_data
+from tiny_transformer.data.files import HUB, exists, join
 from tiny_transformer.data.records import texts_of
 from tiny_transformer.data.source import Source
 from tiny_transformer.errors import ConfigError, TrainingError
@@ -128,42 +127,18 @@ def with_user_data(recipe: Recipe, data: str) -> tuple[Recipe, str]:
 
     Without `--data` the files are those of the checkout's folder `datasets`.
     """
-    below = [source for source in recipe.sources if source.path and join("data", source.path) != source.path]
     if not data:
-        return recipe, default_data(recipe.name, [source.path for source in below])
-    if any(exists(join(data, source.path)) for source in below) and not _is_file(data):
+        return recipe, recipe.default_root()
+    below = recipe.paths_below_root
+    if any(exists(join(data, path)) for path in below) and not _is_file(data):
         return recipe, data
     if not _is_file(data) and not exists(data):
         raise ConfigError("{data} does not exist; name a folder or a file with --data.", data=data)
     if below:
-        logger.info(
-            "%s holds none of the files of %s (such as %s): read as your own data", data, recipe.name, below[0].path
-        )
+        logger.info("%s holds none of the files of %s (such as %s): read as your own data", data, recipe.name, below[0])
     kind = {"translate": "pairs", "chat": "dialogues", "complete": "text"}[recipe.task]
     own = Source(name=Path(data).name, path=data, format=kind, held_out={"dev": 0.02, "test": 0.02})
     return recipe.with_data(own), ""
-
-
-def default_data(recipe: str, paths: Sequence[str]) -> str:
-    """The data folder where none is named: the checkout's, if it holds one of the files; empty if none is needed."""
-    if not paths:
-        return ""
-    shipped = shipped_data()
-    if not shipped:
-        raise ConfigError(
-            "Recipe {recipe} needs data; add --data with the folder of {path}, or run it in a checkout of the "
-            "project, whose folder datasets holds the data of the models that ship.",
-            recipe=recipe,
-            path=paths[0],
-        )
-    if not any(exists(join(shipped, path)) for path in paths):
-        raise ConfigError(
-            "Recipe {recipe} needs data that {datasets} does not hold; add --data with the folder of {path}.",
-            recipe=recipe,
-            datasets=shipped,
-            path=paths[0],
-        )
-    return shipped
 
 
 def _is_file(data: str) -> bool:
