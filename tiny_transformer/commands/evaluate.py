@@ -19,6 +19,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="pairs (TSV, JSONL, or two parallel files), intents or evaluation.jsonl (default: the folder's own); "
         "or the data folder the model was trained from: its test sets, as in the card",
     )
+    parser.add_argument(
+        "--sources",
+        nargs="*",
+        metavar="NAME",
+        help="the test sets that the model's recipe has under these names, as in the card (no name: all of them); "
+        "from --data, or from the checkout's folder datasets",
+    )
     parser.add_argument("--backend", default="auto", help="auto, eager, torchscript, onnx or onnx-int8")
     parser.add_argument("--device", help="cpu or cuda")
     parser.add_argument("--threads", type=int, metavar="N", help="of the CPU")
@@ -28,13 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-new-tokens", type=int, metavar="N", help="default: generation.json's")
     parser.add_argument("--tokenize", help="sacrebleu's tokenizer; none for text that is tokenized already")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    parser.add_argument(
-        "--sources",
-        nargs="*",
-        metavar="NAME",
-        help="the test sets that the model's recipe has under these names, as in the card (no name: all of them); "
-        "from --data, or from the checkout's folder datasets",
-    )
 
 
 def run(options: argparse.Namespace) -> None:

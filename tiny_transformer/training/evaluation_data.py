@@ -9,11 +9,11 @@ import numpy as np
 
 from tiny_transformer.bundle import TRAINING
 from tiny_transformer.data.examples import held_out, read_examples
-from tiny_transformer.data.files import XZ, DataFile, locate, open_text
+from tiny_transformer.data.files import DataFile, locate, open_text
 from tiny_transformer.data.records import FORMATS, Dialogue, Example, Pair, read_all
 from tiny_transformer.data.source import Source
 from tiny_transformer.errors import DataError
-from tiny_transformer.evaluation import Question, read_evaluation
+from tiny_transformer.evaluation import Question, parse_evaluation
 from tiny_transformer.training.recipe import Recipe, recipe_from_record
 from tiny_transformer.training_record import TrainingRecord
 
@@ -73,7 +73,8 @@ def read_questions(files: Sequence[Path]) -> list[Question]:
         return [Question(a, b) for a, b in read_all([parallel], "pairs", parallel[0].name)]
     kind = _kind(units[0][0])
     if kind == "evaluation":
-        return read_evaluation(units[0][0].path)
+        with open_text(units[0][0]) as stream:
+            return parse_evaluation(stream.read(), units[0][0].name)
     source = Source(name=str(files[0]), path=str(files[0]), format=kind, split="test")
     return [question for example in read_examples(source, "", "test") if (question := _question(source, example))]
 
@@ -106,6 +107,4 @@ def _kind(file: DataFile) -> str:
         ) from None
     if not isinstance(first, dict):
         raise DataError("{file} does not hold JSON objects; check the file.", file=file.name)
-    if "questions" in first:
-        return "intents"
-    return "pairs" if "source" in first and file.path.suffix == XZ else "evaluation"
+    return "intents" if "questions" in first else "evaluation"

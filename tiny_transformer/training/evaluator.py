@@ -1,7 +1,7 @@
 """The evaluator of a model in training: loss on dev, and the task's metric by greedy or beam generation."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from tiny_transformer.backends.eager import EagerBackend
 from tiny_transformer.config import GenerationConfig, ModelConfig
 from tiny_transformer.data.batches import Rows, plan_epoch
 from tiny_transformer.data.cache import tokenized
-from tiny_transformer.evaluation import Evaluation, Progress, Question, perplexity, reply_metrics, translation_metrics
+from tiny_transformer.evaluation import Evaluation, Question, perplexity, reply_metrics, translation_metrics
 from tiny_transformer.generation import GenerationOptions, Request, generate_ids
 from tiny_transformer.generation.prompt import Prompt, prompt_for
 from tiny_transformer.model.transformer import Transformer
@@ -82,7 +82,7 @@ class Evaluator:
         model: Transformer,
         questions: Sequence[Question],
         options: GenerationOptions,
-        progress: Progress = lambda answered: None,
+        progress: Callable[[int], object] = lambda answered: None,
     ) -> Evaluation:
         """Generate an answer to each question and measure; `progress` hears how many more were answered."""
         training = model.training
