@@ -56,7 +56,7 @@ def test_every_file_unpacks_and_has_the_lines_that_the_table_says(name: str) -> 
 
 
 def test_the_recipes_of_the_models_that_ship_find_all_their_files() -> None:
-    for name in ("translate", "translate-teacher", "chat"):
+    for name in ("translate", "chat"):
         for source in load_recipe(name).sources:
             assert exists(join(str(FOLDER), source.path)), f"{name}: {source.path}"
 
