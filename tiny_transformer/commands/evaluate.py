@@ -4,6 +4,12 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tiny_transformer.evaluation import CaseReport
+
+CASES = Path(__file__).parents[2] / "datasets" / "cases"  # in a checkout: a file of cases for each task
 
 EXAMPLE = "python -m tiny_transformer evaluate checkpoints/translate --data test.tsv --num-beams 5"
 
@@ -19,6 +25,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="pairs (TSV, JSONL, or two parallel files), intents or evaluation.jsonl (default: the folder's own); "
         "or the data folder the model was trained from: its test sets, as in the card",
     )
+    parser.add_argument(
+        "--cases",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="cases with every answer that counts as right, instead of --data: the share of right answers of each "
+        "group (default: the checkout's datasets/cases of the model's task)",
+    )
+    parser.add_argument("--failures", action="store_true", help="with --cases: list what the model gets wrong")
     parser.add_argument("--backend", default="auto", help="auto, eager, torchscript, onnx or onnx-int8")
     parser.add_argument("--device", help="cpu or cuda")
     parser.add_argument("--threads", type=int, metavar="N", help="of the CPU")
@@ -34,12 +49,16 @@ def run(options: argparse.Namespace) -> None:
     """Load, answer every example, print the figures."""
     import tiny_transformer as tt
     from tiny_transformer.bundle import EVALUATION
-    from tiny_transformer.evaluation import evaluate_model
+    from tiny_transformer.evaluation import evaluate_cases, evaluate_model, read_cases
     from tiny_transformer.training.evaluation_data import QuestionSet, card_questions, read_questions
 
     model = tt.load(options.bundle, backend=options.backend, device=options.device, threads=options.threads)
     names = ("num_beams", "length_penalty", "repetition_penalty", "max_new_tokens")
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    if options.cases is not None:
+        file = Path(options.cases) if options.cases else CASES / f"{model.task}.jsonl"
+        _print_cases(evaluate_cases(model, read_cases(file), **given), options)
+        return
     tokenize = options.tokenize
     if options.data and options.data[0].is_dir():
         recipe, groups = card_questions(model.bundle.folder, str(options.data[0]))
@@ -58,3 +77,14 @@ def run(options: argparse.Namespace) -> None:
         for metric, value in evaluation.metrics.items():
             line = f"{metric:<12} {value:6.2f}  {evaluation.signatures.get(metric, '')}".rstrip()
             print(f"{name:<16} {line}" if name else line)
+
+
+def _print_cases(report: "CaseReport", options: argparse.Namespace) -> None:
+    if options.json:
+        print(json.dumps(report.to_dict(), ensure_ascii=False))
+        return
+    for group, (right, count) in [*report.groups.items(), ("all", report.total)]:
+        print(f"{group:<16} {100 * right / count:6.2f}  {right} of {count}")
+    if options.failures:
+        for case, answer in report.failures:
+            print(f"{case.group:<16} {case.source}\n{'':<16}   gave   {answer}\n{'':<16}   wanted {case.accept[0]}")
