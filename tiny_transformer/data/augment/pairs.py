@@ -55,7 +55,7 @@ def transformed(texts: Texts, transforms: Sequence[Transform], variant: int) -> 
 
 def filled(template: Texts, rng: random.Random) -> Texts:
     """A template with a value in each slot; {person} on both sides is the same one, {person2} another."""
-    source, target = template
+    source = template[0]
     slots = [set(_SLOT.findall(text)) for text in template]
     unknown = [name for name, _ in slots[0] | slots[1] if name not in SLOTS]
     if unknown or slots[0] != slots[1]:
@@ -64,13 +64,12 @@ def filled(template: Texts, rng: random.Random) -> Texts:
             source=source,
             slots=", ".join(SLOTS),
         )
-    language = "zh" if _HAN.search(source) else "de"
+    language = "zh" if _HAN.search(source) or source.endswith("。") else "de"
     values = {name + number: SLOTS[name](language, rng) for name, number in sorted(slots[0])}
-    source, target = (
-        _SLOT.sub(lambda found, side=side: values[found[1] + found[2]][side], text)  # type: ignore[misc]
-        for side, text in enumerate(template)
-    )
-    return source, target[:1].upper() + target[1:] if template[1].startswith("{") and target[1:2].islower() else target
+    ours, theirs = (_SLOT.sub(lambda found, i=i: values[found[1] + found[2]][i], template[i]) for i in (0, 1))  # type: ignore[misc]
+    if source[-1] in ".!?。？" and source[-2:] != "}。":  # a sentence that may begin with a number in words
+        ours, theirs = (text[:1].upper() + text[1:] for text in (ours, theirs))
+    return ours, theirs.replace(".m..", ".m.")
 
 
 def with_other_casing(texts: Texts, rng: random.Random) -> Texts:
