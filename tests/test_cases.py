@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.support.models import ROOT
+from tiny_transformer.accepted_answers import Case, evaluate_cases, read_cases, spelled_out
 from tiny_transformer.data.examples import plain_words
 from tiny_transformer.errors import DataError
-from tiny_transformer.evaluation import Case, evaluate_cases, read_cases, spelled_out
 
 FILE = ROOT / "datasets" / "cases" / "translate.jsonl"
 # Everybody types these, and every corpus has them: they may be training sentences, but not of our own word list.
@@ -145,6 +145,7 @@ def training_texts(folder: Path) -> Iterator[str]:
             yield from line.split("\t")[:2]
 
 
+@pytest.mark.long
 def test_no_case_is_a_training_sentence() -> None:
     cases = [case for case in read_cases(FILE) if case.source not in GREETINGS and not case.group.endswith("-words")]
     trained = set(map(folded, training_texts(ROOT / "datasets" / "tatoeba")))

@@ -2,9 +2,7 @@
 
 import json
 import math
-import re
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,17 +10,7 @@ from typing import Any, Protocol
 from tiny_transformer.errors import DataError, InputError
 from tiny_transformer.tokenizer import Message, message_parts
 
-_CONTRACTIONS = (  # English short forms and what they stand for
-    (r"\bcannot\b|\bcan't\b", "can not"),
-    (r"\bwon't\b", "will not"),
-    (r"n't\b", " not"),
-    (r"'m\b", " am"),
-    (r"'re\b", " are"),
-    (r"'ll\b", " will"),
-    (r"'ve\b", " have"),
-    (r"'d\b", " would"),
-    (r"(?<!\blet)'s\b", " is"),  # an owner's too, on either side of the comparison
-)
+_AT_ONCE = 256  # questions between two reports of progress: some seconds on two CPU cores with five beams
 
 
 @dataclass(frozen=True)
@@ -52,47 +40,6 @@ class Evaluation:
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)
-
-
-@dataclass(frozen=True)
-class Case:
-    """What a visitor may type, and every answer that a careful reader would call right."""
-
-    group: str  # what it is about, such as "de-dates"
-    source: str
-    accept: tuple[str, ...]  # the first is the one to show
-    case_matters: bool = False  # "berlin" is no right answer where a name is to be copied
-
-    def is_right(self, answer: str) -> bool:
-        """Whether an answer is among those to accept; punctuation and contractions are no difference."""
-        found = _comparable(answer, keep_case=self.case_matters)
-        return any(found == _comparable(text, keep_case=self.case_matters) for text in self.accept)
-
-
-@dataclass(frozen=True)
-class CaseReport:
-    """How a model did on cases: right answers and cases of each group, and what failed."""
-
-    groups: dict[str, tuple[int, int]]  # (right, of so many), in the file's order
-    failures: tuple[tuple[Case, str], ...]  # each with the answer that was given
-
-    @property
-    def total(self) -> tuple[int, int]:
-        """Right answers of all groups, and of how many."""
-        return sum(right for right, _ in self.groups.values()), sum(count for _, count in self.groups.values())
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON: shares in percent, and each failure with its answer and the first one to accept."""
-        right, count = self.total
-        return {
-            "cases": count,
-            "right": 100.0 * right / count,
-            "groups": {group: 100.0 * right / count for group, (right, count) in self.groups.items()},
-            "failures": [
-                {"group": case.group, "source": case.source, "answer": answer, "accepted": case.accept[0]}
-                for case, answer in self.failures
-            ],
-        }
 
 
 class Answerer(Protocol):
@@ -154,62 +101,59 @@ def reply_metrics(replies: Sequence[str], answers: Sequence[str]) -> Evaluation:
 
 
 def evaluate_model(
-    model: Answerer, questions: Sequence[Question], *, tokenize: str | None = None, **options: Any
+    model: Answerer,
+    questions: Sequence[Question],
+    *,
+    tokenize: str | None = None,
+    progress: Callable[[int], object] | None = None,
+    **options: Any,
 ) -> Evaluation:
-    """Let a loaded model answer every question and measure; `options` are those of generation."""
+    """Let a loaded model answer every question and measure; `options` are those of generation.
+
+    `progress` is called again and again with the number of questions that were answered since the last call.
+    """
     if not questions:
         raise DataError("There is nothing to evaluate; name a file with examples.")
     answers = [question.answer for question in questions]
     texts = [_single_text(question) for question in questions]
-    if all(text is not None for text in texts):
-        found = [result.text for result in model.generate_batch([str(text) for text in texts], **options)]
-    else:
-        found = [model.reply(list(_dialogue(question)), **options).text for question in questions]
+    is_batch = all(text is not None for text in texts)
+    found: list[str] = []
+    step = _AT_ONCE if is_batch else 1
+    for first in range(0, len(questions), step):
+        if is_batch:
+            numbers = range(first, min(first + step, len(questions)))
+            streams = {"numbers": numbers} if first else {}  # each text draws its random numbers by its own number
+            results = model.generate_batch([str(texts[i]) for i in numbers], **streams, **options)
+        else:
+            results = [model.reply(list(_dialogue(questions[first])), **options)]
+        found += [result.text for result in results]
+        if progress is not None:
+            progress(len(results))
     if isinstance(questions[0].prompt, str):
         return translation_metrics(found, answers, tokenize)
     return reply_metrics(found, answers)
 
 
 def read_evaluation(path: Path) -> list[Question]:
-    """The questions of an `evaluation.jsonl`, strictly read: its only reader."""
-    return [_question(line, f"{path}:{number}") for number, line in enumerate(_lines(path), start=1)]
+    """The questions of an `evaluation.jsonl`, strictly read."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise _unreadable(str(path), error) from None
+    return parse_evaluation(content, str(path))
 
 
-def evaluate_cases(model: Answerer, cases: Sequence[Case], **options: Any) -> CaseReport:
-    """Let a loaded model answer every case; `options` are those of generation."""
-    results = model.generate_batch([case.source for case in cases], **options)
-    answers = [(case, str(result.text)) for case, result in zip(cases, results, strict=True)]
-    failures = tuple((case, answer) for case, answer in answers if not case.is_right(answer))
-    counts, failed = Counter(case.group for case in cases), Counter(case.group for case, _ in failures)
-    return CaseReport({group: (count - failed[group], count) for group, count in counts.items()}, failures)
+def parse_evaluation(content: bytes, name: str) -> list[Question]:
+    """The questions in the bytes of an `evaluation.jsonl`, strictly read: its only reader."""
+    try:
+        lines = content.decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise _unreadable(name, error) from None
+    return [_question(line, f"{name}:{number}") for number, line in enumerate(lines, start=1)]
 
 
-def read_cases(path: Path) -> list[Case]:
-    """Lines of {"group", "source", "accept"}: in "accept" {a|b} stands for either, {|a} for a or nothing."""
-    found = [_case(line, f"{path}:{number}") for number, line in enumerate(_lines(path), start=1)]
-    if not found:
-        raise DataError("There is nothing to evaluate; name a file with examples.")
-    return found
-
-
-def spelled_out(pattern: str) -> list[str]:
-    """Every text that a pattern such as "{|the }{house|home}" stands for; braces may lie in braces."""
-    before, brace, rest = pattern.partition("{")
-    if not brace:
-        return [pattern]
-    choices, depth, end = [""], 1, 0
-    while depth:
-        if end == len(rest):
-            raise ValueError("a brace is not closed")
-        letter = rest[end]
-        depth += (letter == "{") - (letter == "}")
-        if letter == "|" and depth == 1:
-            choices.append("")
-        elif depth:
-            choices[-1] += letter
-        end += 1
-    inner = [text for choice in choices for text in spelled_out(choice)]
-    return [before + text + after for text in inner for after in spelled_out(rest[end:])]
+def _unreadable(name: str, error: Exception) -> DataError:
+    return DataError("{file} cannot be read as JSON lines ({reason}); check the file.", file=name, reason=error)
 
 
 def evaluation_line(question: Question) -> str:
@@ -221,39 +165,13 @@ def evaluation_line(question: Question) -> str:
     return json.dumps(values, ensure_ascii=False) + "\n"
 
 
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(
-            "{file} cannot be read as JSON lines ({reason}); check the file.", file=path, reason=error
-        ) from None
-
-
-def _json(line: str, where: str) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        raise DataError("{where} is not JSON; correct it.", where=where) from None
-
-
-def _case(line: str, where: str) -> Case:
-    match _json(line, where):
-        case {"group": str(group), "source": str(source), "accept": [_, *_] as accept, **rest} if all(
-            isinstance(text, str) for text in accept
-        ) and rest in ({}, {"case_matters": True}):
-            try:
-                texts = [text for pattern in accept for text in spelled_out(pattern)]
-            except ValueError as error:
-                raise DataError("{where}: {reason}; correct it.", where=where, reason=error) from None
-            unique = dict.fromkeys(" ".join(text.split()) for text in texts)
-            return Case(group, source, tuple(unique), bool(rest))
-    raise DataError('{where} is not {{"group", "source", "accept": [texts]}}; correct it.', where=where)
-
-
 def _question(line: str, where: str) -> Question:
     """A line with {"source", "target"}, or with {"messages", "answer"}."""
-    match _json(line, where):
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        raise DataError("{where} is not JSON; correct it.", where=where) from None
+    match record:
         case {"source": str(source), "target": str(target)}:
             return Question(source, target)
         case {"messages": [_, *_] as messages, "answer": str(answer)}:
@@ -293,15 +211,3 @@ def _check(hypotheses: Sequence[str], references: Sequence[str]) -> None:
 
 def _plain(text: str) -> str:
     return " ".join(text.lower().split())
-
-
-def _comparable(text: str, *, keep_case: bool) -> str:
-    """A text without what makes no difference to a reader: contractions, quotation marks, punctuation between words."""
-    text = re.sub("[’‘]", "'", text if keep_case else text.lower())
-    for short, long in _CONTRACTIONS:
-        text = re.sub(short, long, text, flags=re.IGNORECASE)
-    text = re.sub(r"\b([ap])\.?\s?m\b\.?", r"\1m", text, flags=re.IGNORECASE)
-    text = re.sub(r'["“”„«»]|(?<!\S)[-–—]+(?!\S)', " ", text)
-    text = re.sub(r"[.,;:!?…。！？]+(?=\s|$)", " ", text)  # a comma or a full stop within a number or an address stays
-    text = re.sub(r"(?<=[a-z])-(?=[a-z])", " ", text, flags=re.IGNORECASE)
-    return " ".join(text.split())

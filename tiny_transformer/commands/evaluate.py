@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tiny_transformer.evaluation import CaseReport
-
-CASES = Path(__file__).parents[2] / "datasets" / "cases"  # in a checkout: a file of cases for each task
+    from tiny_transformer.accepted_answers import CaseReport
 
 EXAMPLE = "python -m tiny_transformer evaluate checkpoints/translate --data test.tsv --num-beams 5"
 
@@ -24,6 +22,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="pairs (TSV, JSONL, or two parallel files), intents or evaluation.jsonl (default: the folder's own); "
         "or the data folder the model was trained from: its test sets, as in the card",
+    )
+    parser.add_argument(
+        "--sources",
+        nargs="*",
+        metavar="NAME",
+        help="the test sets that the model's recipe has under these names, as in the card (no name: all of them); "
+        "from --data, or from the checkout's folder datasets",
     )
     parser.add_argument(
         "--cases",
@@ -47,27 +52,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Load, answer every example, print the figures."""
+    from tqdm import tqdm
+
     import tiny_transformer as tt
+    from tiny_transformer.accepted_answers import evaluate_cases, read_cases
     from tiny_transformer.bundle import EVALUATION
-    from tiny_transformer.evaluation import evaluate_cases, evaluate_model, read_cases
+    from tiny_transformer.data.files import join, shipped_data
+    from tiny_transformer.evaluation import evaluate_model
     from tiny_transformer.training.evaluation_data import QuestionSet, card_questions, read_questions
 
     model = tt.load(options.bundle, backend=options.backend, device=options.device, threads=options.threads)
     names = ("num_beams", "length_penalty", "repetition_penalty", "max_new_tokens")
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     if options.cases is not None:
-        file = Path(options.cases) if options.cases else CASES / f"{model.task}.jsonl"
-        _print_cases(evaluate_cases(model, read_cases(file), **given), options)
+        file = options.cases or join(shipped_data(), f"cases/{model.task}.jsonl")
+        _print_cases(evaluate_cases(model, read_cases(Path(file)), **given), options)
         return
     tokenize = options.tokenize
-    if options.data and options.data[0].is_dir():
-        recipe, groups = card_questions(model.bundle.folder, str(options.data[0]))
+    if options.sources is not None or (options.data and options.data[0].is_dir()):
+        root = str(options.data[0]) if options.data else ""
+        recipe, groups = card_questions(model.bundle.folder, root, options.sources or ())
         given = {"num_beams": recipe.evaluation.num_beams} | given
         tokenize = tokenize or recipe.evaluation.tokenize
     else:
         files = options.data or [model.bundle.folder / EVALUATION]
         groups = [QuestionSet("", tuple(read_questions(files)))]
-    found = {group.name: evaluate_model(model, group.questions, tokenize=tokenize, **given) for group in groups}
+    found = {}
+    with tqdm(total=sum(len(group.questions) for group in groups), unit="text", disable=None) as bar:
+        for group in groups:
+            bar.set_description_str(group.name)
+            found[group.name] = evaluate_model(model, group.questions, tokenize=tokenize, progress=bar.update, **given)
     if options.json:
         values = {name: evaluation.to_dict() for name, evaluation in found.items()}
         print(json.dumps(values.get("", values), ensure_ascii=False))

@@ -91,8 +91,10 @@ def chinese_number(n: int, *, counted: bool = False) -> str:
     for unit, sign in ((10**8, "亿"), (10**4, "万")):
         if n >= unit:
             high, low = divmod(n, unit)
+            rest = chinese_number(low) if low else ""
             gap = "零" if 0 < low < unit // 10 else ""
-            return chinese_number(high, counted=True) + sign + gap + (chinese_number(low) if low else "")
+            rest = f"一{rest}" if rest.startswith("十") else rest  # 10 alone is 十, within a number 一十
+            return chinese_number(high, counted=True) + sign + gap + rest
     digits = ""
     for power, sign in ((1000, "千"), (100, "百"), (10, "十")):
         digit, n = divmod(n, power)
@@ -113,9 +115,10 @@ def parse_chinese(text: str) -> int | None:
         elif sign in "十百千":
             section += (digit or 1) * {"十": 10, "百": 100, "千": 1000}[sign]
             digit = 0
-        elif sign in "万亿":
-            total = (total + section + digit) * (10**4 if sign == "万" else 10**8)
-            section, digit = 0, 0
+        elif sign == "万":
+            total, section, digit = total + (section + digit) * 10**4, 0, 0
+        elif sign == "亿":
+            total, section, digit = (total + section + digit) * 10**8, 0, 0
         else:
             return None
     value = total + section + digit
