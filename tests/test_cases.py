@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.models import ROOT
-from tiny_transformer.accepted_answers import Case, evaluate_cases, read_cases, spelled_out
+from tiny_transformer.accepted_answers import Case, CaseReport, Failure, evaluate_cases, read_cases, spelled_out
 from tiny_transformer.data.examples import plain_words
 from tiny_transformer.errors import DataError
 
@@ -95,8 +95,19 @@ def test_the_report_counts_by_group_and_lists_what_failed(tmp_path: Path) -> Non
     report = evaluate_cases(Parrot({"Haus": "Home.", "Hund": "cat", "Das ist Tom.": "That's Tom."}), cases)
     assert report.groups == {"words": (1, 2), "names": (1, 1)}
     assert report.total == (2, 3)
-    assert report.to_dict()["groups"] == {"words": 50.0, "names": 100.0}
-    assert report.to_dict()["failures"] == [{"group": "words", "source": "Hund", "answer": "cat", "accepted": "dog"}]
+    assert report.rows[-1] == ("all", 2, 3, pytest.approx(66.67, abs=0.01))
+    assert report.failures == (Failure("words", "Hund", "cat", "dog"),)
+    (tmp_path / "report.json").write_text(report.to_json(), encoding="utf-8")
+    assert CaseReport.read(tmp_path / "report.json") == report
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"groups": {}, "failures": []}', '{"groups": {"a": [2, 1]}, "failures": []}', '{"groups": 1}']
+)
+def test_a_damaged_report_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "cases.json").write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=r"cases\.json is not what evaluate --cases writes"):
+        CaseReport.read(tmp_path / "cases.json")
 
 
 @pytest.mark.parametrize(

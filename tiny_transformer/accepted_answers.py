@@ -4,7 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -40,37 +40,66 @@ class Case:
 
 
 @dataclass(frozen=True)
+class Failure:
+    """A case that a model got wrong."""
+
+    group: str
+    source: str
+    answer: str
+    accepted: str  # the first of those that would have been right
+
+
+@dataclass(frozen=True)
 class CaseReport:
     """How a model did on cases: right answers and cases of each group, and what failed."""
 
     groups: dict[str, tuple[int, int]]  # (right, of so many), in the file's order
-    failures: tuple[tuple[Case, str], ...]  # each with the answer that was given
+    failures: tuple[Failure, ...]
 
     @property
     def total(self) -> tuple[int, int]:
         """Right answers of all groups, and of how many."""
         return sum(right for right, _ in self.groups.values()), sum(count for _, count in self.groups.values())
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON: shares in percent, and each failure with its answer and the first one to accept."""
-        right, count = self.total
-        return {
-            "cases": count,
-            "right": 100.0 * right / count,
-            "groups": {group: 100.0 * right / count for group, (right, count) in self.groups.items()},
-            "failures": [
-                {"group": case.group, "source": case.source, "answer": answer, "accepted": case.accept[0]}
-                for case, answer in self.failures
-            ],
-        }
+    @property
+    def rows(self) -> list[tuple[str, int, int, float]]:
+        """Of each group and then of all: its name, right answers, cases and the share in percent."""
+        return [(name, n, of, 100.0 * n / of) for name, (n, of) in [*self.groups.items(), ("all", self.total)]]
+
+    def to_json(self) -> str:
+        """For programs, and for the model's card."""
+        return json.dumps(asdict(self), ensure_ascii=False, indent=1) + "\n"
+
+    @classmethod
+    def read(cls, path: Path) -> "CaseReport":
+        """What `to_json` wrote."""
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            groups = {str(group): (int(right), int(count)) for group, (right, count) in values["groups"].items()}
+            failures = tuple(
+                Failure(**{f.name: str(item[f.name]) for f in fields(Failure)}) for item in values["failures"]
+            )
+            if not groups or not all(0 <= right <= count and count for right, count in groups.values()):
+                raise ValueError("no group, or more right answers than cases")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise DataError(
+                "{file} is not what evaluate --cases writes ({reason}); make it anew or remove it.",
+                file=path,
+                reason=error,
+            ) from None
+        return cls(groups, failures)
 
 
 def evaluate_cases(model: Answerer, cases: Sequence[Case], **options: Any) -> CaseReport:
     """Let a loaded model answer every case; `options` are those of generation."""
     results = model.generate_batch([case.source for case in cases], **options)
     answers = [(case, str(result.text)) for case, result in zip(cases, results, strict=True)]
-    failures = tuple((case, answer) for case, answer in answers if not case.is_right(answer))
-    counts, failed = Counter(case.group for case in cases), Counter(case.group for case, _ in failures)
+    failures = tuple(
+        Failure(case.group, case.source, answer, case.accept[0])
+        for case, answer in answers
+        if not case.is_right(answer)
+    )
+    counts, failed = Counter(case.group for case in cases), Counter(failure.group for failure in failures)
     return CaseReport({group: (count - failed[group], count) for group, count in counts.items()}, failures)
 
 

@@ -185,12 +185,17 @@ def test_evaluate_over_the_data_folder_gives_the_figures_of_the_card(
     chrf = story["results"]["test"]["zh-en.test"]["metrics"]["chrf"]
     assert f"zh-en.test       chrf         {chrf:6.2f}  nrefs:1" in capsys.readouterr().out
     cases = write_jsonl(tmp_path / "c.jsonl", [{"group": "words", "source": "ja", "accept": ["{x|z} y"]}])
-    assert main(["evaluate", str(tmp_path / "model"), "--cases", str(cases), "--backend", "eager", "--failures"]) == 0
+    command = ["evaluate", str(tmp_path / "model"), "--cases", str(cases), "--backend", "eager"]
+    assert main([*command, "--failures"]) == 0
     printed = capsys.readouterr().out
     assert "words              0.00  0 of 1\nall                0.00  0 of 1\n" in printed
     assert "wanted x y" in printed
-    assert main(["evaluate", str(tmp_path / "model"), "--cases", str(cases), "--backend", "eager", "--json"]) == 0
+    assert (
+        main(["evaluate", str(tmp_path / "model"), "--cases", str(cases), "--backend", "eager", "--json", "--save"])
+        == 0
+    )
     assert json.loads(capsys.readouterr().out)["failures"][0]["source"] == "ja"
+    assert json.loads((tmp_path / "model" / "cases.json").read_text(encoding="utf-8"))["groups"] == {"words": [0, 1]}
     for wrong in ('{"recipe": null}', '{"recipe": []}', '{"recipe": 3}', '{"recipe": "x"}', "[]"):
         (tmp_path / "model" / "training.json").write_text(wrong, encoding="utf-8")
         assert main(["evaluate", str(tmp_path / "model"), "--data", str(data), "--backend", "eager"]) == 2

@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "group (default: the checkout's datasets/cases of the model's task)",
     )
     parser.add_argument("--failures", action="store_true", help="with --cases: list what the model gets wrong")
+    parser.add_argument("--save", action="store_true", help="with --cases: keep figures and failures for the card")
     parser.add_argument("--backend", default="auto", help="auto, eager, torchscript, onnx or onnx-int8")
     parser.add_argument("--device", help="cpu or cuda")
     parser.add_argument("--threads", type=int, metavar="N", help="of the CPU")
@@ -55,8 +56,9 @@ def run(options: argparse.Namespace) -> None:
     from tqdm import tqdm
 
     import tiny_transformer as tt
+    from tiny_transformer import atomic
     from tiny_transformer.accepted_answers import evaluate_cases, read_cases
-    from tiny_transformer.bundle import EVALUATION
+    from tiny_transformer.bundle import CASES, EVALUATION
     from tiny_transformer.data.files import join, shipped_data
     from tiny_transformer.evaluation import evaluate_model
     from tiny_transformer.training.evaluation_data import QuestionSet, card_questions, read_questions
@@ -66,7 +68,10 @@ def run(options: argparse.Namespace) -> None:
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     if options.cases is not None:
         file = options.cases or join(shipped_data(), f"cases/{model.task}.jsonl")
-        _print_cases(evaluate_cases(model, read_cases(Path(file)), **given), options)
+        report = evaluate_cases(model, read_cases(Path(file)), **given)
+        _print_cases(report, options)
+        if options.save:
+            atomic.write_file(model.bundle.folder / CASES, report.to_json())
         return
     tokenize = options.tokenize
     if options.sources is not None or (options.data and options.data[0].is_dir()):
@@ -95,10 +100,10 @@ def run(options: argparse.Namespace) -> None:
 
 def _print_cases(report: "CaseReport", options: argparse.Namespace) -> None:
     if options.json:
-        print(json.dumps(report.to_dict(), ensure_ascii=False))
+        print(report.to_json(), end="")
         return
-    for group, (right, count) in [*report.groups.items(), ("all", report.total)]:
-        print(f"{group:<16} {100 * right / count:6.2f}  {right} of {count}")
-    if options.failures:
-        for case, answer in report.failures:
-            print(f"{case.group:<16} {case.source}\n{'':<16}   gave   {answer}\n{'':<16}   wanted {case.accept[0]}")
+    for group, right, count, share in report.rows:
+        print(f"{group:<16} {share:6.2f}  {right} of {count}")
+    for failure in report.failures if options.failures else ():
+        print(f"{failure.group:<16} {failure.source}")
+        print(f"{'':<16}   gave   {failure.answer}\n{'':<16}   wanted {failure.accepted}")
