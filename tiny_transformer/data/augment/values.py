@@ -168,14 +168,19 @@ def _number(language: str, rng: random.Random) -> Value:
     if n >= 10**6 and rng.random() < 0.7:
         unit, word = (10**9, "Milliarden") if n >= 10**9 else (10**6, "Millionen")
         n = n - n % (unit // 100) or unit  # two decimals at most
-        if n == unit:
-            n = 2 * unit
+        if n == unit or rng.random() < 0.25:
+            n = rng.randint(2, 20) * unit
+            if rng.random() < 0.5:
+                return f"{number_words(n // unit, 'de')} {word}", f"{number_words(n // unit, 'en')} {_LARGE[unit]}"
         return f"{german(f'{n / unit:.10g}')} {word}", _english_large(n)
     return german(figures), figures
 
 
+_LARGE = {10**9: "billion", 10**6: "million"}
+
+
 def _english_large(n: int) -> str:
-    for unit, word in ((10**9, "billion"), (10**6, "million")):
+    for unit, word in _LARGE.items():
         if n >= unit and n % (unit // 1000) == 0:
             return f"{n / unit:.10g} {word}"
     return f"{n:,}"
@@ -214,6 +219,9 @@ def _price(language: str, rng: random.Random) -> Value:
     if rng.random() < 0.08:
         n = rng.randint(2, 99)
         return f"{n} Millionen Euro", f"{n} million euros"
+    if rng.random() < 0.08:
+        n = 100 * rng.randint(2, 9)
+        return f"{number_words(n, 'de')} Euro", f"{number_words(n, 'en')} euros"
     names_of = (("Euro", "euros"), ("Euro", "euros"), ("Euro", "euros"), ("Dollar", "dollars"), ("Franken", "francs"))
     unit, english = rng.choice(names_of)
     if "." not in figures and len(figures) <= 2 and rng.random() < 0.3:
@@ -338,6 +346,8 @@ def chinese_name(rng: random.Random) -> Value:
     pinyin = given[0].english
     for name in given[1:]:
         pinyin += ("'" if name.english[0] in "aeo" else "") + name.english
+    if rng.random() < 0.1:  # among friends
+        return f"小{given[0].source}", f"Xiao{given[0].english}"
     parts = [surname, *given]
     if rng.random() < 0.3:
         return "".join(name.traditional or name.source for name in parts), f"{surname.english} {pinyin.capitalize()}"
@@ -417,6 +427,22 @@ def _phone(language: str, rng: random.Random) -> Value:
     return text, text
 
 
+def _score(language: str, rng: random.Random) -> Value:
+    ours, theirs = rng.randint(0, 9), rng.randint(0, 9)
+    return f"{ours}{'比' if language == 'zh' and rng.random() < 0.5 else ':'}{theirs}", f"{ours}-{theirs}"
+
+
+def _brand(language: str, rng: random.Random) -> Value:
+    brand = rng.choice(_words("brands"))
+    return brand, brand
+
+
+def _foreign(language: str, rng: random.Random) -> Value:
+    """A word in Latin letters, to be copied from Chinese too: a name, or one that nobody knows."""
+    word = rng.choice(names(rng.choice(("men", "women")), "de")).source if rng.random() < 0.5 else invented_name(rng)
+    return word, word
+
+
 SLOTS: dict[str, Callable[[str, random.Random], Value]] = {
     "count": _count,
     "small": _small,
@@ -442,4 +468,7 @@ SLOTS: dict[str, Callable[[str, random.Random], Value]] = {
     "code": _code,
     "file": _file,
     "phone": _phone,
+    "score": _score,
+    "brand": _brand,
+    "foreign": _foreign,
 }
