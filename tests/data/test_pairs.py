@@ -247,6 +247,19 @@ def test_our_own_text_holds_no_case_and_no_sentence_of_a_test_set() -> None:
         assert [text for pair in pairs for text in pair if plain_words(text) in held_out] == []
 
 
+@pytest.mark.slow
+def test_hardly_a_held_out_sentence_comes_about_by_chance() -> None:
+    """Another number or name may make a sentence of a test set: 20 of 53,432 in all variants of the recipe."""
+    held_out = set().union(*(sentences(str(FOLDER / name)) for name in HELD_OUT))
+    made = set()
+    for source in load_recipe("translate").of_split("train"):
+        for variant in range(1, source.variants):
+            for pair in read_examples(source, str(FOLDER), "train", variant):
+                assert isinstance(pair, Pair)
+                made |= {plain_words(pair.source), plain_words(pair.target)} & held_out
+    assert len(made) < len(held_out) / 1000
+
+
 @cache
 def any_value(slot: str, language: str) -> str:
     """A pattern for what a slot may hold: up to three German words, or any row of the characters that it draws from."""
