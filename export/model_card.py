@@ -12,7 +12,8 @@ from huggingface_hub import EvalResult, ModelCardData
 from jinja2 import Template
 
 from tiny_transformer import atomic
-from tiny_transformer.bundle import CARD, CURVE, EVALUATION, TRAINING, Bundle, graph_files
+from tiny_transformer.accepted_answers import CaseReport
+from tiny_transformer.bundle import CARD, CASES, CURVE, EVALUATION, TRAINING, Bundle, graph_files
 from tiny_transformer.config import GenerationConfig
 from tiny_transformer.errors import ExportError
 from tiny_transformer.parity.report import ParityReport
@@ -309,6 +310,7 @@ def model_card(bundle: Bundle, report: ParityReport, repo_id: str, *, licence: s
         report=report,
         parity=_parity(report),
         sources=_sources(record),
+        **_cases(bundle),
         has_evaluation=bundle.has(EVALUATION),
         has_curve=bundle.has(CURVE),
     )
@@ -355,6 +357,19 @@ def _results(record: TrainingRecord) -> str:
         for f in record.figures
     ]
     return _table(("data", "split", "metric", "value", "examples", "signature"), rows)
+
+
+def _cases(bundle: Bundle) -> dict[str, str]:
+    """The share of right answers to what people type first, and what failed, where the folder has them."""
+    if not bundle.has(CASES):
+        return {"cases": "", "failed_cases": ""}
+    report = CaseReport.read(bundle.folder / CASES)
+    rows = [(group, str(count), f"{share:.2f} %") for group, _, count, share in report.rows]
+    failures = [(f.group, f.source, f.answer, f.accepted) for f in report.failures]
+    return {
+        "cases": _table(("group", "cases", "right"), rows),
+        "failed_cases": _table(("group", "text", "answer", "right would be"), failures),
+    }
 
 
 def _parity(report: ParityReport) -> str:

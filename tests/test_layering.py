@@ -18,7 +18,7 @@ LAYERS = (
     ("checks", "tokenizer", "weights"),
     ("config",),
     ("bundle", "evaluation"),
-    ("model", "data", "training_record"),
+    ("model", "data", "training_record", "accepted_answers"),
     ("backends",),
     ("generation",),
     ("parity",),

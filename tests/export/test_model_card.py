@@ -25,7 +25,8 @@ from export.model_card import (
 )
 from export.published import published
 from tests.support.hub_driver import stand_in_report
-from tiny_transformer.bundle import CURVE, EVALUATION, TRAINING, Bundle
+from tiny_transformer.accepted_answers import CaseReport, Failure
+from tiny_transformer.bundle import CASES, CURVE, EVALUATION, TRAINING, Bundle
 from tiny_transformer.errors import BundleError, ExportError
 from tiny_transformer.parity.report import CaseResult
 
@@ -134,6 +135,15 @@ def test_a_translator_measured_on_the_public_set_stands_beside_published_systems
         in section
     )
     assert "less 696 of deu-eng.\n\n## Parity" in section
+
+
+def test_the_cases_of_the_folder_are_in_the_card_with_what_failed(bundle: Bundle) -> None:
+    assert "What people type first" not in model_card(bundle, stand_in_report(bundle), REPO)
+    report = CaseReport({"de-words": (3, 4)}, (Failure("de-words", "Haus|Hof", "horse", "house"),))
+    (bundle.folder / CASES).write_text(report.to_json(), encoding="utf-8")
+    card = model_card(bundle, stand_in_report(bundle), REPO)
+    assert "| de-words | 4 | 75.00 % |\n| all | 4 | 75.00 % |" in card
+    assert "| de-words | Haus\\|Hof | horse | house |" in card
 
 
 def test_equal_facts_give_equal_bytes(bundle: Bundle) -> None:

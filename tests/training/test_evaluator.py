@@ -161,6 +161,9 @@ def test_evaluate_over_the_data_folder_gives_the_figures_of_the_card(
         for split in ("train", "dev", "test", "public"):
             pairs = [(f"{language} {split} {i} ja", f"yes {i} it is so") for i in range(20)]
             write_pairs(data / "tatoeba" / f"{language}-en.{split}.tsv", pairs)
+    (data / "own").mkdir()
+    write_pairs(data / "own" / "words.tsv", [("ja", "yes")])
+    write_pairs(data / "own" / "templates.tsv", [("{person} sagt ja", "{person} says yes")])
     small = ["training.max_minutes=0", "training.max_steps=3", "tokenizer.vocab_size=300", "training.compile=off"]
     small += ["model.max_length=32", "evaluation.num_beams=2", "sources.de-en.variants=1", "sources.zh-en.variants=1"]
     recipe = small_recipe(*small, "evaluation.test=true", "evaluation.max_new_tokens=8", name="translate")
@@ -181,6 +184,18 @@ def test_evaluate_over_the_data_folder_gives_the_figures_of_the_card(
     assert main(["evaluate", str(tmp_path / "model"), "--data", str(data), "--backend", "eager"]) == 0
     chrf = story["results"]["test"]["zh-en.test"]["metrics"]["chrf"]
     assert f"zh-en.test       chrf         {chrf:6.2f}  nrefs:1" in capsys.readouterr().out
+    cases = write_jsonl(tmp_path / "c.jsonl", [{"group": "words", "source": "ja", "accept": ["{x|z} y"]}])
+    command = ["evaluate", str(tmp_path / "model"), "--cases", str(cases), "--backend", "eager"]
+    assert main([*command, "--failures"]) == 0
+    printed = capsys.readouterr().out
+    assert "words              0.00  0 of 1\nall                0.00  0 of 1\n" in printed
+    assert "wanted x y" in printed
+    assert (
+        main(["evaluate", str(tmp_path / "model"), "--cases", str(cases), "--backend", "eager", "--json", "--save"])
+        == 0
+    )
+    assert json.loads(capsys.readouterr().out)["failures"][0]["source"] == "ja"
+    assert json.loads((tmp_path / "model" / "cases.json").read_text(encoding="utf-8"))["groups"] == {"words": [0, 1]}
     for wrong in ('{"recipe": null}', '{"recipe": []}', '{"recipe": 3}', '{"recipe": "x"}', "[]"):
         (tmp_path / "model" / "training.json").write_text(wrong, encoding="utf-8")
         assert main(["evaluate", str(tmp_path / "model"), "--data", str(data), "--backend", "eager"]) == 2

@@ -4,6 +4,10 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tiny_transformer.accepted_answers import CaseReport
 
 EXAMPLE = "python -m tiny_transformer evaluate checkpoints/translate --data test.tsv --num-beams 5"
 
@@ -26,6 +30,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the test sets that the model's recipe has under these names, as in the card (no name: all of them); "
         "from --data, or from the checkout's folder datasets",
     )
+    parser.add_argument(
+        "--cases",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="cases with every answer that counts as right, instead of --data: the share of right answers of each "
+        "group (default: the checkout's datasets/cases of the model's task)",
+    )
+    parser.add_argument("--failures", action="store_true", help="with --cases: list what the model gets wrong")
+    parser.add_argument("--save", action="store_true", help="with --cases: keep figures and failures for the card")
     parser.add_argument("--backend", default="auto", help="auto, eager, torchscript, onnx or onnx-int8")
     parser.add_argument("--device", help="cpu or cuda")
     parser.add_argument("--threads", type=int, metavar="N", help="of the CPU")
@@ -42,13 +56,23 @@ def run(options: argparse.Namespace) -> None:
     from tqdm import tqdm
 
     import tiny_transformer as tt
-    from tiny_transformer.bundle import EVALUATION
+    from tiny_transformer import atomic
+    from tiny_transformer.accepted_answers import evaluate_cases, read_cases
+    from tiny_transformer.bundle import CASES, EVALUATION
+    from tiny_transformer.data.files import join, shipped_data
     from tiny_transformer.evaluation import evaluate_model
     from tiny_transformer.training.evaluation_data import QuestionSet, card_questions, read_questions
 
     model = tt.load(options.bundle, backend=options.backend, device=options.device, threads=options.threads)
     names = ("num_beams", "length_penalty", "repetition_penalty", "max_new_tokens")
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    if options.cases is not None:
+        file = options.cases or join(shipped_data(), f"cases/{model.task}.jsonl")
+        report = evaluate_cases(model, read_cases(Path(file)), **given)
+        _print_cases(report, options)
+        if options.save:
+            atomic.write_file(model.bundle.folder / CASES, report.to_json())
+        return
     tokenize = options.tokenize
     if options.sources is not None or (options.data and options.data[0].is_dir()):
         root = str(options.data[0]) if options.data else ""
@@ -72,3 +96,14 @@ def run(options: argparse.Namespace) -> None:
         for metric, value in evaluation.metrics.items():
             line = f"{metric:<12} {value:6.2f}  {evaluation.signatures.get(metric, '')}".rstrip()
             print(f"{name:<16} {line}" if name else line)
+
+
+def _print_cases(report: "CaseReport", options: argparse.Namespace) -> None:
+    if options.json:
+        print(report.to_json(), end="")
+        return
+    for group, right, count, share in report.rows:
+        print(f"{group:<16} {share:6.2f}  {right} of {count}")
+    for failure in report.failures if options.failures else ():
+        print(f"{failure.group:<16} {failure.source}")
+        print(f"{'':<16}   gave   {failure.answer}\n{'':<16}   wanted {failure.accepted}")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tiny_transformer.data.augment import (
+    TRANSFORMS,
     AlternateRoles,
     Balance,
     Compose,
@@ -16,6 +17,7 @@ from tiny_transformer.data.augment import (
     Tag,
     UseAnalogies,
 )
+from tiny_transformer.data.augment.pairs import transformed
 from tiny_transformer.data.augment.small_talk import composed, small_talk, unanswerable
 from tiny_transformer.data.augment.stories import recast, story_dialogue
 from tiny_transformer.data.files import DataFile, join, locate
@@ -111,7 +113,10 @@ def _pairs(source: Source, records: Iterable[tuple[str, str]], variant: int) -> 
     swapped = source.transform(SwapSides) is not None
     tag = source.transform(Tag)
     before = tag.text if tag is not None else ""
-    return ((a, Pair(before + b, a) if swapped else Pair(before + a, b)) for a, b in records)
+    in_order = sorted(source.transforms, key=lambda transform: list(TRANSFORMS).index(transform.name))
+    for record in records:
+        for a, b in transformed(record, in_order, variant) if in_order else (record,):
+            yield record[0], Pair(before + b, a) if swapped else Pair(before + a, b)
 
 
 def _reversed_words(source: Source, records: Iterable[Any], variant: int) -> Iterator[Keyed]:

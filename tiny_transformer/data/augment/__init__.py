@@ -13,6 +13,7 @@ from tiny_transformer.checks import check_choice, check_number, check_whole
 from tiny_transformer.config import JsonConfig, defaults_of, require
 
 DIALOGUE_FORMATS = ("dialogues", "intents", "questions", "stories")
+_MOST_FILLED = 10_000  # pairs of one template
 _MOST_JOINED = 1_000  # dialogues in one: far beyond any context, so that a typing error is noticed
 
 
@@ -22,6 +23,68 @@ class Transform(JsonConfig):
 
     name: str
     formats: ClassVar[tuple[str, ...]] = ()  # formats of sources that it applies to
+
+
+@dataclass(frozen=True, kw_only=True)
+class FillSlots(Transform):
+    """Pairs are templates: each slot such as {date} or {person} gets a random value, in all variants and splits."""
+
+    name: str = "fill_slots"
+    formats: ClassVar[tuple[str, ...]] = ("pairs",)
+    times: int = 10  # filled pairs of each template in each variant
+
+    def __post_init__(self) -> None:
+        check_whole("times", self.times, 1, _MOST_FILLED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedTransform(Transform):
+    """A transform that some of the examples get."""
+
+    share: float = 0.1  # of the examples
+
+    def __post_init__(self) -> None:
+        check_number("share", self.share, 0.0, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubstituteNames(SharedTransform):
+    """Names of people and places that stand on both sides of a pair become others."""
+
+    name: str = "substitute_names"
+    formats: ClassVar[tuple[str, ...]] = ("pairs",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubstituteNumbers(SharedTransform):
+    """Numbers that stand on both sides of a pair become others."""
+
+    name: str = "substitute_numbers"
+    formats: ClassVar[tuple[str, ...]] = ("pairs",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InsertCopies(SharedTransform):
+    """An e-mail address, a URL or a code is put at the end of both sides of a pair."""
+
+    name: str = "copies"
+    formats: ClassVar[tuple[str, ...]] = ("pairs",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropUmlauts(SharedTransform):
+    """German sources are typed without umlauts and ß."""
+
+    name: str = "umlauts"
+    formats: ClassVar[tuple[str, ...]] = ("pairs",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CasePairs(SharedTransform):
+    """Both sides in capitals, or the source in small letters, or without its last punctuation mark."""
+
+    name: str = "casing"
+    formats: ClassVar[tuple[str, ...]] = ("pairs",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,15 +128,11 @@ class Balance(Transform):
 
 
 @dataclass(frozen=True, kw_only=True)
-class UseAnalogies(Transform):
+class UseAnalogies(SharedTransform):
     """Some questions get a part of other words, as other phrasings of the intents suggest by analogy."""
 
     name: str = "analogies"
     formats: ClassVar[tuple[str, ...]] = ("intents",)
-    share: float = 0.1  # of the questions
-
-    def __post_init__(self) -> None:
-        check_number("share", self.share, 0.0, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,9 +166,9 @@ class Compose(Transform):
         check_number("share", self.share, 0.0, 1.0)
 
 
-TRANSFORMS: dict[str, type[Transform]] = {
-    kind.name: kind for kind in (SwapSides, Tag, AlternateRoles, Balance, UseAnalogies, Rephrase, Recast, Compose)
-}
+_PAIRS = (FillSlots, SubstituteNames, SubstituteNumbers, InsertCopies, DropUmlauts, CasePairs, SwapSides, Tag)
+_DIALOGUES = (AlternateRoles, Balance, UseAnalogies, Rephrase, Recast, Compose)
+TRANSFORMS: dict[str, type[Transform]] = {kind.name: kind for kind in (*_PAIRS, *_DIALOGUES)}
 
 
 def transforms_from(values: Any, where: Path | str) -> tuple[Transform, ...]:
