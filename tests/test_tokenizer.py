@@ -16,10 +16,13 @@ from tiny_transformer.tokenizer import ROLES, SPECIAL_TOKENS, Tokenizer
 
 # Tokenizers are expensive to make and never change: one of each kind for the whole file.
 TRAINED = Tokenizer.train(TEXTS * 20, 380, show_progress=False)
+NUMBERS = ["It costs 1250 euros.", "In 1990 he was 25.", "25 25 1990"] * 20
+DIGITS = Tokenizer.train(NUMBERS, 340, split_digits=True, show_progress=False)
 TOKENIZERS = pytest.mark.parametrize(
     "tokenizer",
     [
         pytest.param(TRAINED, id="trained"),
+        pytest.param(DIGITS, id="split digits"),
         pytest.param(Tokenizer.synthetic(262), id="bytes"),
         pytest.param(Tokenizer.synthetic(3_000), id="synthetic"),
         pytest.param(Tokenizer.train(list(SPECIAL_TOKENS) * 50, 320, show_progress=False), id="trained on <eos>"),
@@ -51,6 +54,14 @@ TRICKY = [
 @pytest.mark.parametrize("text", TRICKY, ids=ascii)
 def test_tricky_texts_survive(tokenizer: Tokenizer, text: str) -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_digits_are_tokens_of_their_own() -> None:
+    tokens = [DIGITS.decode([i]) for i in DIGITS.encode("1250 euros in 1990")]
+    assert [token for token in tokens if any(map(str.isdigit, token))] == list("12501990")
+    together = Tokenizer.train(NUMBERS, 340, show_progress=False)
+    assert len(together.encode("1990")) < 4, "without it, digits that often stand together are one token"
+    assert Tokenizer.from_json(DIGITS.to_json()).encode("1990") == DIGITS.encode("1990")
 
 
 @TOKENIZERS

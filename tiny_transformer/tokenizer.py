@@ -112,13 +112,18 @@ class Tokenizer:
         return cls(tokenizers.Tokenizer.from_str(text), output_size=output_size)
 
     @classmethod
-    def train(cls, texts: Iterable[str], vocab_size: int, *, show_progress: bool = True) -> "Tokenizer":
-        """Learn a byte-level BPE vocabulary, joint for whatever languages the texts are in."""
+    def train(
+        cls, texts: Iterable[str], vocab_size: int, *, split_digits: bool = False, show_progress: bool = True
+    ) -> "Tokenizer":
+        """Learn a byte-level BPE vocabulary, joint for whatever languages the texts are in.
+
+        With `split_digits` no token holds a digit and another character: a number is read and copied digit by digit.
+        """
         smallest = len(SPECIAL_TOKENS) + 256
         if vocab_size < smallest:
             template = "vocab_size is {vocab_size}; 256 bytes and the special tokens need {smallest}."
             raise TokenizerError(template, vocab_size=vocab_size, smallest=smallest)
-        backend = _byte_level(models.BPE())
+        backend = _byte_level(models.BPE(), split_digits=split_digits)
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size,
             special_tokens=list(SPECIAL_TOKENS),
@@ -305,9 +310,11 @@ def message_parts(message: object) -> tuple[str, str]:
     return role, content
 
 
-def _byte_level(model: models.BPE) -> tokenizers.Tokenizer:
+def _byte_level(model: models.BPE, *, split_digits: bool = False) -> tokenizers.Tokenizer:
     backend = tokenizers.Tokenizer(model)
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([digits, words]) if split_digits else words
     backend.decoder = decoders.ByteLevel()
     return backend
 

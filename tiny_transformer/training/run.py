@@ -185,15 +185,21 @@ def _tokenizer(recipe: Recipe, root: str, run_dir: Path, world: World, base: Bas
 
 
 def learned_tokenizer(recipe: Recipe, root: str, *, show_progress: bool = True) -> Tokenizer:
-    """A vocabulary of the recipe's size from the training texts, what their targets use most first."""
+    """A vocabulary of the recipe's size from the training texts, what their targets use most first.
+
+    Of a source with transforms a transformed copy is read too: spellings that only a transform makes need tokens.
+    """
 
     def examples() -> Iterator[Example]:
         for source in _train_sources(recipe):
-            yield from read_examples(source.without(Compose), root, "train")
+            for variant in range(min(source.variants, 2) if source.transforms else 1):
+                yield from read_examples(source.without(Compose), root, "train", variant)
 
     settings = recipe.tokenizer
     texts = chain.from_iterable(map(texts_of, examples()))
-    tokenizer = Tokenizer.train(texts, settings.vocab_size, show_progress=show_progress)
+    tokenizer = Tokenizer.train(
+        texts, settings.vocab_size, split_digits=settings.split_digits, show_progress=show_progress
+    )
     if not settings.output_vocab_size:
         return tokenizer
     targets = (example.target for example in examples() if isinstance(example, Pair))

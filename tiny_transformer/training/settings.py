@@ -16,6 +16,7 @@ class TokenizerSettings(JsonConfig):
     vocab_size: int = 8_000
     # Of these, how many a translator may write: those that its targets use most. 0 = all of them.
     output_vocab_size: int = field(default=0, metadata=ABSENT_IS_DEFAULT)
+    split_digits: bool = field(default=False, metadata=ABSENT_IS_DEFAULT)  # every digit is a token of its own
 
 
 @dataclass(frozen=True, kw_only=True)
