@@ -30,6 +30,7 @@ _SPOKEN = re.compile(r"[^，。！？,.!?：:；…不没沒]{0,8}(?:[说說问�
 _ADDRESS_PART = re.compile(r"[!-~]+")  # an address is ASCII without spaces
 _LAST_WORD = re.compile(r"[^\s\"'„“”‚‘’»«›‹(\[{「『（【,;:/]+\Z")
 _WORD = re.compile(r"[^\W\d_]+")
+_MARKER = re.compile(r"(?:[-–—*•·▪‣]|(?P<number>\d{1,3}\.)|\d{1,3}\))[ \t]+")
 _WINDOW = 80  # characters that a rule looks back or ahead
 
 
@@ -61,6 +62,26 @@ _LETTERED = _words("plan vitamin typ klasse punkt teil block gruppe option varia
 def split(text: str) -> list[Span]:
     """The sentences of a text, in order: every character that is not white space belongs to one."""
     return [span for line in _LINE.finditer(text) for span in _of_line(text, *_stripped(text, *line.span()))]
+
+
+def behind_list_marker(text: str, sentence: Span) -> int:
+    """Where a sentence begins behind "- " or "1. " at the start of its line; its own start where there is none."""
+    line_start = sentence.start
+    while line_start and text[line_start - 1] in " \t":
+        line_start -= 1
+    if line_start and not _is_line_break(text[line_start - 1]):
+        return sentence.start
+    marker = _MARKER.match(text, *sentence)
+    if marker is None or marker.end() == sentence.end:
+        return sentence.start
+    next_word = _WORD.match(text, marker.end(), sentence.end)
+    if marker["number"] and next_word is not None and next_word[0].lower() in _AFTER_ORDINAL:
+        return sentence.start  # 1. Mai
+    return marker.end()
+
+
+def _is_line_break(character: str) -> bool:
+    return _LINE.match(character) is None
 
 
 def _of_line(text: str, start: int, end: int) -> Iterator[Span]:

@@ -6,6 +6,7 @@ and closing it drops the backend's state at once.
 
 import math
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from itertools import repeat
@@ -53,6 +54,30 @@ def stream_ids(backend: Backend, request: Request) -> Iterator[GeneratedToken]:
     else:
         for step in stream_batch(backend, request):
             yield step[0][1]
+
+
+def stream_in_order(backend: Backend, request: Request) -> Iterator[tuple[int, GeneratedToken]]:
+    """(text, token) of several texts, one text after the other, though many run together.
+
+    The first text's tokens come as they are chosen; what the others have by then waits until it is their turn.
+    """
+    n_texts, should_stop = len(request.prefixes), request.should_stop or (lambda: False)
+    for first in range(0, n_texts, backend.max_rows):
+        group = range(first, min(first + backend.max_rows, n_texts))
+        part = request.share(group, should_stop)
+        if part.options.num_beams > 1:
+            found = beam_search(backend, part)
+            yield from ((first + text, token) for text, one in enumerate(found) for token in one.tokens)
+            continue
+        waiting: list[deque[GeneratedToken]] = [deque() for _ in group]
+        turn = 0
+        for step in stream_batch(backend, part):
+            for text, token in step:
+                waiting[text].append(token)
+            while turn < len(group) and waiting[turn]:
+                token = waiting[turn].popleft()
+                yield first + turn, token
+                turn += token.finish_reason is not None
 
 
 def stream_batch(backend: Backend, request: Request) -> Iterator[list[tuple[int, GeneratedToken]]]:
