@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+from unicodedata import east_asian_width
 
 from tiny_transformer.errors import DataError, InputError
 from tiny_transformer.tokenizer import Message, message_parts
@@ -101,18 +102,53 @@ def reply_metrics(replies: Sequence[str], answers: Sequence[str]) -> Evaluation:
 def evaluate_model(
     model: Answerer, questions: Sequence[Question], *, tokenize: str | None = None, **options: Any
 ) -> Evaluation:
-    """Let a loaded model answer every question and measure; `options` are those of generation."""
+    """Let a loaded model answer every question and measure; `options` are those of generation.
+
+    Each text is put to the model as it is: the figures are the model's own, and those of training, whatever splitting
+    into sentences would add.
+    """
     if not questions:
         raise DataError("There is nothing to evaluate; name a file with examples.")
     answers = [question.answer for question in questions]
     texts = [_single_text(question) for question in questions]
     if all(text is not None for text in texts):
-        found = [result.text for result in model.generate_batch([str(text) for text in texts], **options)]
+        found = _answers(model, [str(text) for text in texts], split=False, **options)
     else:
         found = [model.reply(list(_dialogue(question)), **options).text for question in questions]
     if isinstance(questions[0].prompt, str):
         return translation_metrics(found, answers, tokenize)
     return reply_metrics(found, answers)
+
+
+def evaluate_paragraphs(
+    model: Answerer, questions: Sequence[Question], size: int, *, tokenize: str | None = None, **options: Any
+) -> Evaluation:
+    """BLEU over paragraphs of `size` consecutive texts: translated as one text each, and one by one and then joined."""
+    if not questions:
+        raise DataError("There is nothing to evaluate; name a file with examples.")
+    sources = [question.prompt for question in questions if isinstance(question.prompt, str)]
+    if len(sources) < len(questions):
+        raise InputError("Paragraphs are made of texts to translate, but some examples are dialogues.")
+    groups = [slice(first, first + size) for first in range(0, len(sources), size)]
+    alone = _answers(model, sources, split=False, **options)
+    paragraphs = _answers(model, [_paragraph(sources[group]) for group in groups], **options)
+    references = [" ".join(question.answer for question in questions[group]) for group in groups]
+    scores = {
+        "bleu": bleu(paragraphs, references, tokenize),
+        "bleu_alone": bleu([" ".join(alone[group]) for group in groups], references, tokenize),
+    }
+    metrics = {name: score.value for name, score in scores.items()}
+    return Evaluation(len(groups), metrics, {name: score.signature for name, score in scores.items()})
+
+
+def _answers(model: Answerer, texts: Sequence[str], **options: Any) -> list[str]:
+    return [result.text for result in model.generate_batch(texts, **options)]
+
+
+def _paragraph(sentences: Sequence[str]) -> str:
+    """Sentences one after the other, as they are written: Chinese has no space between them."""
+    spaced = [text if east_asian_width(text[-1:] or " ") in "WF" else f"{text} " for text in sentences]
+    return "".join(spaced).rstrip()
 
 
 def read_evaluation(path: Path) -> list[Question]:

@@ -3,6 +3,8 @@
 import argparse
 import json
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 EXAMPLE = "python -m tiny_transformer evaluate checkpoints/translate --data test.tsv --num-beams 5"
@@ -26,6 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--length-penalty", type=float, metavar="P", help="default: generation.json's")
     parser.add_argument("--repetition-penalty", type=float, metavar="P", help="default: generation.json's")
     parser.add_argument("--max-new-tokens", type=int, metavar="N", help="default: generation.json's")
+    parser.add_argument(
+        "--paragraphs",
+        type=int,
+        metavar="N",
+        help="join every N examples to one text, and compare its translation with that of the examples one by one",
+    )
     parser.add_argument("--tokenize", help="sacrebleu's tokenizer; none for text that is tokenized already")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
@@ -34,7 +42,9 @@ def run(options: argparse.Namespace) -> None:
     """Load, answer every example, print the figures."""
     import tiny_transformer as tt
     from tiny_transformer.bundle import EVALUATION
-    from tiny_transformer.evaluation import evaluate_model
+    from tiny_transformer.checks import check_whole
+    from tiny_transformer.errors import InputError
+    from tiny_transformer.evaluation import Evaluation, evaluate_model, evaluate_paragraphs
     from tiny_transformer.training.evaluation_data import QuestionSet, card_questions, read_questions
 
     model = tt.load(options.bundle, backend=options.backend, device=options.device, threads=options.threads)
@@ -48,7 +58,11 @@ def run(options: argparse.Namespace) -> None:
     else:
         files = options.data or [model.bundle.folder / EVALUATION]
         groups = [QuestionSet("", tuple(read_questions(files)))]
-    found = {group.name: evaluate_model(model, group.questions, tokenize=tokenize, **given) for group in groups}
+    measure: Callable[..., Evaluation] = evaluate_model
+    if options.paragraphs is not None:
+        check_whole("--paragraphs", options.paragraphs, 2, 1_000, InputError)
+        measure = partial(evaluate_paragraphs, size=options.paragraphs)
+    found = {group.name: measure(model, group.questions, tokenize=tokenize, **given) for group in groups}
     if options.json:
         values = {name: evaluation.to_dict() for name, evaluation in found.items()}
         print(json.dumps(values.get("", values), ensure_ascii=False))
