@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tiny_transformer.generation.language import is_han, is_kana
+
 
 class Span(NamedTuple):
     """A stretch of a text, as for slicing."""
@@ -18,7 +20,6 @@ class Span(NamedTuple):
 
 
 _LINE = re.compile(r"[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
-_ASIAN = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]")  # kana and Han
 _ENDS = "。！？；｡"  # these end a sentence whatever follows
 _CLOSING = "\"'”“’‘»«›‹)]}」』）】〉》〕］"
 _OPENING = "\"'„“‚‘»«›‹([{「『（【〈《¿¡"
@@ -114,9 +115,9 @@ def _ends_sentence(text: str, rest: Span, run: re.Match[str], stop: int) -> bool
         return False  # an aside within the sentence
     before, after = text[max(rest.start, run.start() - 1) : run.start()], _first_letter(text, following, rest.end)
     ellipsis = marks != "." and not marks.strip(".…")
-    if ellipsis and (_ASIAN.match(before) or _ASIAN.match(after)):
+    if ellipsis and (_is_asian(before) or _is_asian(after)):
         return run.start() - rest.start >= 5  # "我……我不知道" stammers
-    if any(mark in _ENDS for mark in marks) or _ASIAN.match(before) or _ASIAN.match(after):
+    if any(mark in _ENDS for mark in marks) or _is_asian(before) or _is_asian(after):
         return not (closing and following == run.end() and _SPOKEN.match(text, following, rest.end))
     if following == run.end():
         return after.isupper() and not _in_address(text, rest, run) and (marks != "." or _ends_word(text, rest, run))
@@ -125,6 +126,10 @@ def _ends_sentence(text: str, rest: Span, run: re.Match[str], stop: int) -> bool
     if marks != ".":
         return not (closing and after.islower())  # "Komm!" rief er
     return not after.islower() if closing else _point_ends(text, rest, run.start(), following, after)
+
+
+def _is_asian(character: str) -> bool:
+    return is_han(character) or is_kana(character)
 
 
 def _first_letter(text: str, start: int, end: int) -> str:
