@@ -167,6 +167,15 @@ def test_the_first_sentence_does_not_wait_for_the_others() -> None:
         assert model.backend.rows_stepped - before == 5 * 6  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("max_rows", [1, 4, 64])
+@pytest.mark.parametrize("options", [{}, {"num_beams": 2}])
+def test_many_sentences_come_in_order(max_rows: int, options: dict[str, Any]) -> None:
+    model = echo(target_language="en")
+    model.backend.max_rows = max_rows
+    text = "".join(f"Satz {'x' * (n % 7)} {n}! " for n in range(40)).rstrip()
+    assert "".join(model.stream(text, **options)) == text == model.generate(text, **options).text
+
+
 TRANSLATOR = {"source_languages": ("de", "zh"), "target_language": "en"}
 
 
