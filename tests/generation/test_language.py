@@ -1,7 +1,8 @@
 """Which language a text is in: sure where it says something, silent where a word belongs to many languages.
 
 Measured on all pairs of Tatoeba that the translator learns from or is tested with: of 196,441 German and 57,853 Chinese
-sources none was taken for English, and of the English sides with four words or more 98 % were.
+sources none was taken for English, and of the English sides with four words or more 98 % were
+(`python -m benchmarks.text_rules --data …`).
 """
 
 import time
@@ -30,6 +31,7 @@ UNSURE = """
     Hand|Tag|Hotel|Taxi|Tom|Maria Schmidt|New York|Berlin|123|3,50 €|Haus|ja|Handy|Job|Team|Computer|Baby|Sorry|OK|Gift
     |Rat|Brief|Boot|Arm|fast|Wind|Bad|also|Star Wars|Harry Potter|Stop!|Information|E-Mail|anna@mail.de|in|so|was|will|a
     |https://www.example.com/the/way/of/all|Hand in Hand|Ciao|Merci|Ich habe „The Great Gatsby“ gelesen.|🙂|---||Moin
+    |ha ha|ho ho ho
 """
 
 

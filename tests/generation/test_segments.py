@@ -193,6 +193,8 @@ def test_the_language_of_the_translation_is_copied() -> None:
     assert mixed.notices == ("Returned unchanged, since they look like English: 1 of 4 sentences.",)
     english = model.generate("I think so too. Nice try. What do you want?")
     assert english.ids == [], "the sentences around it say what a short one is"
+    with pytest.raises(InputError):
+        model.generate("The weather is nice today.\ud800")
     for unsure in ("Hand", "Tom", "New York", "3.50"):
         assert model.generate(unsure).ids
 

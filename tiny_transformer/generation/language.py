@@ -102,13 +102,13 @@ def guess(text: str) -> str | None:
         return "zh" if han_share(text) >= 0.3 else None
     if 2 * latin < letters:
         return "other"
-    return _by_words([word.lower().replace("’", "'") for word in _WORD.findall(text)])
+    return _by_words({word.lower().replace("’", "'") for word in _WORD.findall(text)})
 
 
-def _by_words(words: list[str]) -> str | None:
-    """The language that knows clearly more of the words than any other."""
+def _by_words(words: set[str]) -> str | None:
+    """The language that knows clearly more of the words than any other; "ha ha" is one word."""
     if len(words) == 1:
-        return "en" if words[0] in _ALONE else None
+        return "en" if words <= _ALONE else None
     known = {language: sum(word in common for word in words) for language, common in _WORDS.items()}
     for word in words:
         if not any(word in common for common in _WORDS.values()):

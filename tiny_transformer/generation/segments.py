@@ -83,7 +83,9 @@ def segmented(text: str, generation: GenerationConfig, prompt: Callable[[str], P
     done = 0
     for span, language in zip(spans, languages, strict=True):
         copied = _is_copied(text[span.start : span.end], language, generation)
-        parts = [(span, None)] if copied else list(_fitting(text, span, prompt))
+        parts: list[tuple[Span, Prompt | None]] = list(_fitting(text, span, prompt))  # refuses what is no text
+        if copied:
+            parts = [(span, None)]
         if len(parts) > 1:
             template = (
                 "A sentence is longer than the {limit} tokens that the model reads; it was translated in {n} parts."
