@@ -107,6 +107,19 @@ def test_lines_and_what_begins_them_are_kept() -> None:
     assert ECHO.generate("Eins.\r\n\r\n\tZwei.\u2028Drei.").text == "Eins.\r\n\r\n\tZwei.\u2028Drei."
 
 
+def test_a_list_marker_is_not_translated_but_a_date_is() -> None:
+    text = "Heute:\n1. Mai\n1. Milch\n- Brot\n2) Eier\n3.\nNr. 1. Ja"
+    sources = [text[slice(*sentence.source)] for sentence in ECHO.generate(text).sentences]
+    assert sources == ["Heute:", "1. Mai", "Milch", "Brot", "Eier", "3.", "Nr. 1.", "Ja"]
+
+
+def test_equal_sentences_draw_numbers_of_their_own(translator: TextModel) -> None:
+    result = translator.generate("Ja. Ja. Ja.", temperature=1.0, seed=1, max_new_tokens=8)
+    assert len({result.text[slice(*sentence.target)] for sentence in result.sentences}) == 3
+    alone = translator.generate("Ja.", temperature=1.0, seed=1, max_new_tokens=8)
+    assert result.ids[: len(alone.ids)] == alone.ids
+
+
 @settings(max_examples=60)
 @given(st.one_of(st.sampled_from([case.replace("¦", "") for case in CASES]), st.text(min_size=1, max_size=80)))
 def test_nothing_is_lost(text: str) -> None:
