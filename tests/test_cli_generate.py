@@ -46,6 +46,25 @@ def test_a_text_is_answered_as_in_python(run_cli: Callable[..., Finished], bundl
     assert [len(there) for there in found["alternatives"]] == [2] * len(expected.ids)
 
 
+def test_a_text_is_translated_by_sentences_unless_told_otherwise(
+    run_cli: Callable[..., Finished], bundle: Bundle, feed: Callable[[bytes], None]
+) -> None:
+    text, options = "Eins. Zwei!\nDrei?", ("--max-new-tokens", "4")
+    model = tt.load(bundle.folder, "eager", device="cpu")
+    split, whole = model.generate(text, max_new_tokens=4), model.generate(text, max_new_tokens=4, split=False)
+    assert (len(split.ids), len(whole.ids)) == (12, 4)
+    assert run_cli("generate", bundle.folder, text, *EAGER, *options).out == split.text + "\n"
+    assert run_cli("generate", bundle.folder, text, *EAGER, *options, "--no-split").out == whole.text + "\n"
+    found = json.loads(run_cli("generate", bundle.folder, text, *EAGER, *options, "--json").out)
+    assert [sentence["source"] for sentence in found["sentences"]] == [[0, 5], [6, 11], [12, 17]]
+    for flags, n in (((), 8), (("--no-split",), 4)):
+        feed(b"Eins. Zwei!\nDrei?\n")
+        first, second = map(
+            json.loads, run_cli("generate", bundle.folder, "-", *EAGER, *options, "--json", *flags).out.splitlines()
+        )
+        assert (len(first["ids"]), len(second["ids"])) == (n, 4)
+
+
 def test_each_line_gives_exactly_one_line(
     run_cli: Callable[..., Finished], bundle: Bundle, feed: Callable[[bytes], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,12 +118,12 @@ def test_long_input_is_cut_with_a_notice(
     translator: TextModel, talker: TextModel, caplog: pytest.LogCaptureFixture
 ) -> None:
     for model in (translator, talker):
-        result = model.generate("x" * 100_000, max_new_tokens=2)
+        result = model.generate("x" * 100_000, max_new_tokens=2, split=False)
         assert "read only the" in result.notices[0]
         with caplog.at_level(logging.WARNING):
-            list(model.stream("x" * 100_000, max_new_tokens=2))
+            list(model.stream("x" * 100_000, max_new_tokens=2, split=False))
         assert result.notices[0] in caplog.messages
-        assert model.stream_tokens("x" * 100_000, max_new_tokens=2).notices == result.notices
+        assert model.stream_tokens("x" * 100_000, max_new_tokens=2, split=False).notices == result.notices
 
 
 @pytest.mark.parametrize("text", ["", "\ud800", None, 3, b"abc"])
@@ -216,6 +216,8 @@ def test_any_text_gives_text_or_one_sentence(text: str, surrogate: bool) -> None
         with pytest.raises(InputError):
             model.generate(text)
     else:
-        result = model.generate(text)
+        result = model.generate(text, split=False)
         assert result.ids == [5, 6, 7]
+        split = model.generate(text)
+        assert split.ids == [5, 6, 7] * len(split.sentences)
         assert bool(result.notices) == (len(model.tokenizer.encode(text)) > 15)

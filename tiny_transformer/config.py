@@ -250,7 +250,7 @@ class GenerationConfig(JsonConfig):
     bos_id: int = 1  # first token of every target, and of every plain text
     eos_id: int = 2  # ends a source, a target, a turn
     roles: dict[str, int] = field(default_factory=dict)  # chat: role name → the token that opens its turn
-    source_languages: tuple[str, ...] = ()  # ISO 639-1; for the card and the page
+    source_languages: tuple[str, ...] = ()  # ISO 639-1; for the card, and for notices about texts in others
     target_language: str = ""
     length_penalty: float = 1.0  # beam score = sum of log-probabilities / length ** penalty
     repetition_penalty: float = 1.0  # 1 = none

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+from unicodedata import east_asian_width
 
 from tiny_transformer.errors import DataError, InputError
 from tiny_transformer.tokenizer import Message, message_parts
 
 _AT_ONCE = 256  # questions between two reports of progress: some seconds on two CPU cores with five beams
+Progress = Callable[[int], object]  # takes how many questions were answered since the last call
 
 
 @dataclass(frozen=True)
@@ -105,33 +107,72 @@ def evaluate_model(
     questions: Sequence[Question],
     *,
     tokenize: str | None = None,
-    progress: Callable[[int], object] | None = None,
+    progress: Progress = lambda answered: None,
     **options: Any,
 ) -> Evaluation:
     """Let a loaded model answer every question and measure; `options` are those of generation.
 
-    `progress` is called again and again with the number of questions that were answered since the last call.
+    Each text is put to the model as it is: the figures are the model's own, and those of training, whatever splitting
+    into sentences would add. `progress` is called again and again with the number of questions that were answered since
+    the last call.
     """
     if not questions:
         raise DataError("There is nothing to evaluate; name a file with examples.")
     answers = [question.answer for question in questions]
     texts = [_single_text(question) for question in questions]
-    is_batch = all(text is not None for text in texts)
-    found: list[str] = []
-    step = _AT_ONCE if is_batch else 1
-    for first in range(0, len(questions), step):
-        if is_batch:
-            numbers = range(first, min(first + step, len(questions)))
-            streams = {"numbers": numbers} if first else {}  # each text draws its random numbers by its own number
-            results = model.generate_batch([str(texts[i]) for i in numbers], **streams, **options)
-        else:
-            results = [model.reply(list(_dialogue(questions[first])), **options)]
-        found += [result.text for result in results]
-        if progress is not None:
-            progress(len(results))
+    if all(text is not None for text in texts):
+        found = _answers(model, [str(text) for text in texts], progress, split=False, **options)
+    else:
+        found = []
+        for question in questions:
+            found.append(model.reply(list(_dialogue(question)), **options).text)
+            progress(1)
     if isinstance(questions[0].prompt, str):
         return translation_metrics(found, answers, tokenize)
     return reply_metrics(found, answers)
+
+
+def evaluate_paragraphs(
+    model: Answerer,
+    questions: Sequence[Question],
+    size: int,
+    *,
+    tokenize: str | None = None,
+    progress: Progress = lambda answered: None,
+    **options: Any,
+) -> Evaluation:
+    """BLEU over paragraphs of `size` consecutive texts: translated as one text each, and one by one and then joined."""
+    if not questions:
+        raise DataError("There is nothing to evaluate; name a file with examples.")
+    sources = [question.prompt for question in questions if isinstance(question.prompt, str)]
+    if len(sources) < len(questions):
+        raise InputError("Paragraphs are made of texts to translate, but some examples are dialogues.")
+    groups = [slice(first, first + size) for first in range(0, len(sources), size)]
+    alone = _answers(model, sources, progress, split=False, **options)
+    paragraphs = _answers(model, [_paragraph(sources[group]) for group in groups], lambda answered: None, **options)
+    references = [" ".join(question.answer for question in questions[group]) for group in groups]
+    scores = {
+        "bleu": bleu(paragraphs, references, tokenize),
+        "bleu_alone": bleu([" ".join(alone[group]) for group in groups], references, tokenize),
+    }
+    metrics = {name: score.value for name, score in scores.items()}
+    return Evaluation(len(groups), metrics, {name: score.signature for name, score in scores.items()})
+
+
+def _answers(model: Answerer, texts: Sequence[str], progress: Progress, **options: Any) -> list[str]:
+    found: list[str] = []
+    for first in range(0, len(texts), _AT_ONCE):
+        numbers = range(first, min(first + _AT_ONCE, len(texts)))
+        streams = {"numbers": numbers} if first else {}  # each text draws its random numbers by its own number
+        found += [result.text for result in model.generate_batch([texts[i] for i in numbers], **streams, **options)]
+        progress(len(numbers))
+    return found
+
+
+def _paragraph(sentences: Sequence[str]) -> str:
+    """Sentences one after the other, as they are written: Chinese has no space between them."""
+    spaced = [text if east_asian_width(text[-1:] or " ") in "WF" else f"{text} " for text in sentences]
+    return "".join(spaced).rstrip()
 
 
 def read_evaluation(path: Path) -> list[Question]:

@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ from tiny_transformer.backends.base import AttentionArrays, Backend, Batch
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import InputError
-from tiny_transformer.generation import Generated, GenerationOptions, Request, generate_ids, stream_ids
+from tiny_transformer.generation import Generated, GeneratedToken, GenerationOptions, Request, generate_ids
 from tiny_transformer.generation.batching import ShouldStop
 from tiny_transformer.generation.prompt import Prompt, checked_ids, prompt_for
-from tiny_transformer.generation.text import GenerationResult, StopStrings, TextStream, result_of
+from tiny_transformer.generation.segments import SegmentedText, segmented, speech_notices
+from tiny_transformer.generation.sentences import split as split_sentences
+from tiny_transformer.generation.stream import stream_in_order
+from tiny_transformer.generation.text import GenerationResult, StopStrings, TextStream, joined_result
 from tiny_transformer.parity.report import ParityReport, stored_report
 from tiny_transformer.tokenizer import Message, Tokenizer
 
@@ -135,16 +139,15 @@ class TextModel:
         prefix: str | Sequence[int] = "",
         max_new_tokens: int | None = None,
     ) -> Prompt:
-        """What the model reads of a text or a dialogue, and notices of what is left out to make it fit."""
-        return prompt_for(
-            self.tokenizer,
-            self.config,
-            self.bundle.generation,
-            content,
-            raw=raw,
-            prefix=prefix,
-            max_new_tokens=max_new_tokens,
+        """What the model reads of one text or dialogue, and notices of what is left out to make it fit."""
+        generation = self.bundle.generation
+        prompt = prompt_for(
+            self.tokenizer, self.config, generation, content, raw=raw, prefix=prefix, max_new_tokens=max_new_tokens
         )
+        if self.task != "chat" or raw:
+            return prompt
+        message = content if isinstance(content, str) else content[-1]["content"]
+        return replace(prompt, notices=(*prompt.notices, *speech_notices(message, generation)))
 
     def generate(
         self,
@@ -152,19 +155,24 @@ class TextModel:
         *,
         prefix: str | Sequence[int] = "",
         raw: bool = False,
+        split: bool = True,
         should_stop: ShouldStop | None = None,
         **options: Any,
     ) -> GenerationResult:
         """Translate, answer or continue a text, by the model's task; a chat model also takes a list of messages.
+
+        A text of any length is translated sentence by sentence, all of them as one batch, and joined with the line
+        breaks of the source; `max_new_tokens`, `min_new_tokens`, `repetition_penalty` and `stop` are then for each
+        sentence, and a stop string ends the whole. `split=False` makes the model read the text as one.
 
         `prefix` is a given start of the answer (text or ids; not repeated in the result), `raw` makes a chat model
         continue plain text. `should_stop` is asked before every step: once it returns True, `Cancelled` is raised.
         Further keywords are those of GenerationOptions.
         """
         chosen = self._options(options)
-        prompt = self.prompt(content, raw=raw, prefix=prefix, max_new_tokens=chosen.max_new_tokens)
-        (generated,) = generate_ids(self.backend, self._request([prompt], chosen, should_stop))
-        return result_of(self.tokenizer, generated, chosen, prompt)
+        text = self._segmented(content, raw, prefix, split, chosen)
+        (result,) = self._results([text], chosen, should_stop)
+        return result
 
     def stream(
         self,
@@ -172,11 +180,12 @@ class TextModel:
         *,
         prefix: str | Sequence[int] = "",
         raw: bool = False,
+        split: bool = True,
         should_stop: ShouldStop | None = None,
         **options: Any,
     ) -> Iterator[str]:
-        """The same as pieces of text as they come; what was left out of the input goes to the log."""
-        stream = self.stream_tokens(content, prefix=prefix, raw=raw, should_stop=should_stop, **options)
+        """The same as pieces of text as they come; notices, as of what was left out of the input, go to the log."""
+        stream = self.stream_tokens(content, prefix=prefix, raw=raw, split=split, should_stop=should_stop, **options)
         for notice in stream.notices:
             logger.warning(notice)
         return stream.pieces()
@@ -187,14 +196,21 @@ class TextModel:
         *,
         prefix: str | Sequence[int] = "",
         raw: bool = False,
+        split: bool = True,
         should_stop: ShouldStop | None = None,
         **options: Any,
     ) -> TextStream:
-        """The same token by token, with probabilities, alternatives and notices."""
+        """The same token by token, with probabilities, alternatives and notices.
+
+        The sentences of a text are made together but come in order: the later ones wait for those before them.
+        """
         chosen = self._options(options)
-        prompt = self.prompt(content, raw=raw, prefix=prefix, max_new_tokens=chosen.max_new_tokens)
-        tokens = stream_ids(self.backend, self._request([prompt], chosen, should_stop))
-        return TextStream(tokens, self.tokenizer, chosen, prompt)
+        text = self._segmented(content, raw, prefix, split, chosen)
+        tokens: Iterator[tuple[int, GeneratedToken]] = iter(())
+        if text.prompts:
+            request = self._request(text.prompts, chosen, should_stop, _streams(0, len(text.prompts)))
+            tokens = stream_in_order(self.backend, request)
+        return TextStream(tokens, self.tokenizer, chosen, text)
 
     def generate_batch(
         self,
@@ -202,11 +218,12 @@ class TextModel:
         *,
         prefix: str | Sequence[int] = "",
         raw: bool = False,
+        split: bool = True,
         numbers: Sequence[int] | None = None,
         should_stop: ShouldStop | None = None,
         **options: Any,
     ) -> list[GenerationResult]:
-        """One result per text, in order; texts of like length run together.
+        """One result per text, in order; texts of like length, and the sentences of all of them, run together.
 
         Each text draws random numbers of its own, by its number: 0, 1, … unless `numbers` says
         otherwise, so a text drawn alone is text 0.
@@ -215,12 +232,8 @@ class TextModel:
             template = "Expected a list of texts, not {kind}; pass a list of strings."
             raise InputError(template, kind=type(texts).__name__)
         chosen = self._options(options)
-        wanted = chosen.max_new_tokens
-        prompts = [self.prompt(text, raw=raw, prefix=prefix, max_new_tokens=wanted) for text in texts]
-        if not prompts:
-            return []
-        results = generate_ids(self.backend, self._request(prompts, chosen, should_stop, numbers))
-        return [result_of(self.tokenizer, g, chosen, p) for g, p in zip(results, prompts, strict=True)]
+        found = [self._segmented(text, raw, prefix, split, chosen) for text in texts]
+        return self._results(found, chosen, should_stop, numbers)
 
     def generate_ids(self, batch_of_ids: Sequence[Sequence[int]], **options: Any) -> list[Generated]:
         """Ids in, ids out: rows the encoder reads, or that a decoder-only model continues, exactly as given."""
@@ -251,7 +264,7 @@ class TextModel:
         """The weights of every layer and head while the model reads text and answer (its own, unless given)."""
         prompt = self.prompt(text, raw=raw)
         if target_text is None:
-            answer = self.generate(text, raw=raw).ids
+            answer = self.generate(text, raw=raw, split=False).ids
         else:
             answer = self.tokenizer.encode(target_text, target=True)
         target = [*prompt.prefix, *answer][: self.config.max_length]
@@ -269,6 +282,50 @@ class TextModel:
     def _options(self, keywords: dict[str, Any]) -> GenerationOptions:
         return GenerationOptions.from_keywords(keywords, self.bundle.generation)
 
+    def _segmented(
+        self,
+        content: str | Sequence[Message],
+        raw: bool,
+        prefix: str | Sequence[int],
+        split: bool,
+        options: GenerationOptions,
+    ) -> SegmentedText:
+        """A text's sentences, where the model translates; all else is read as one."""
+
+        def prompt(content: str | Sequence[Message]) -> Prompt:
+            return self.prompt(content, raw=raw, prefix=prefix, max_new_tokens=options.max_new_tokens)
+
+        if not split or self.task != "translate" or not isinstance(content, str):
+            return SegmentedText.whole(prompt(content))
+        if not len(prefix):
+            return segmented(content, self.bundle.generation, prompt)
+        n_sentences = len(split_sentences(content))
+        if n_sentences > 1:
+            template = (
+                "A start of the answer is for one sentence, but the text has {n}; pass one of them, or do not split."
+            )
+            raise InputError(template, n=n_sentences)
+        return SegmentedText.whole(prompt(content))
+
+    def _results(
+        self,
+        texts: Sequence[SegmentedText],
+        options: GenerationOptions,
+        should_stop: ShouldStop | None = None,
+        numbers: Sequence[int] | None = None,
+    ) -> list[GenerationResult]:
+        """Write what all prompts of all texts ask for, as one batch."""
+        prompts = [prompt for text in texts for prompt in text.prompts]
+        numbers = range(len(texts)) if numbers is None else numbers
+        streams = [i for n, text in zip(numbers, texts, strict=True) for i in _streams(n, len(text.prompts))]
+        found: list[Generated] = []
+        if prompts:
+            found = generate_ids(self.backend, self._request(prompts, options, should_stop, streams))
+        following = iter(found)
+        return [
+            joined_result(self.tokenizer, list(islice(following, len(text.prompts))), options, text) for text in texts
+        ]
+
     def _request(
         self,
         prompts: Sequence[Prompt],
@@ -283,3 +340,8 @@ class TextModel:
     def _check_chat(self) -> None:
         if self.task != "chat":
             raise InputError("This model is for {task}, not for chat; use generate.", task=self.task)
+
+
+def _streams(number: int, n_sentences: int) -> list[int]:
+    """The streams of random numbers for the sentences of a text; the first draws what a text of one would draw."""
+    return [number + (sentence << 32) for sentence in range(n_sentences)]

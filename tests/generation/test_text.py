@@ -10,6 +10,7 @@ from tests.support.generation_fixtures import BOS, EOS, PAD, TableBackend
 from tiny_transformer.errors import InputError
 from tiny_transformer.generation import GenerationOptions, Request, generate_ids, stream_ids
 from tiny_transformer.generation.prompt import Prompt
+from tiny_transformer.generation.segments import SegmentedText
 from tiny_transformer.generation.text import StopStrings, TextAssembler, TextStream, text_of
 from tiny_transformer.tokenizer import Tokenizer
 
@@ -27,7 +28,7 @@ def open_stream(ids: Sequence[int], **options: object) -> TextStream:
     chosen = GenerationOptions(max_new_tokens=500, **options)  # type: ignore[arg-type]
     stopped = StopStrings(chosen.stop, TOKENIZER)
     tokens = stream_ids(backend, Request([[BOS]], [[EOS]], chosen, EOS, PAD, stopped))
-    return TextStream(tokens, TOKENIZER, chosen, Prompt((BOS,), (EOS,)))
+    return TextStream(((0, token) for token in tokens), TOKENIZER, chosen, SegmentedText.whole(Prompt((BOS,), (EOS,))))
 
 
 @pytest.mark.parametrize("encode", [TOKENIZER.encode, bytes_of])

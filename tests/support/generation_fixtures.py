@@ -128,6 +128,20 @@ class TableBackend(FakeBackend):
         return logits
 
 
+class EchoBackend(FakeBackend):
+    """A translator that writes what it reads."""
+
+    def __init__(self, vocab_size: int, max_length: int = 64) -> None:
+        super().__init__(1, max_length)
+        self.config = ModelConfig(vocab_size=vocab_size, max_length=max_length, d_model=8, n_heads=1)
+
+    def row_logits(self, tokens: Sequence[int], source: Sequence[int] | None) -> np.ndarray:
+        assert source is not None
+        logits = np.zeros(self.config.vocab_size, dtype=np.float32)
+        logits[source[min(len(tokens), len(source)) - 1]] = 20.0
+        return logits
+
+
 def unpadded(batch: Batch) -> list[list[int]]:
     """The rows of a batch at their own lengths."""
     return [row[:n].tolist() for row, n in zip(batch.ids, batch.lengths, strict=True)]

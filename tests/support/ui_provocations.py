@@ -38,9 +38,11 @@ from tiny_transformer.bundle import (
 from tiny_transformer.commands.init import random_bundle
 from tiny_transformer.errors import Sentence, TinyTransformerError
 from tiny_transformer.generation.options import GenerationOptions
+from tiny_transformer.generation.segments import speech_notices
 from tiny_transformer.parity import stored_report, write_report
-from tiny_transformer.text_model import load
+from tiny_transformer.text_model import TextModel, load
 from tiny_transformer.ui import routes
+from tiny_transformer.ui.inspection import inspect_answer
 from tiny_transformer.ui.models import ModelStore
 from tiny_transformer.ui.page_settings import Limits
 from tiny_transformer.ui.service import PageService, check_history, check_text, dialogue, last_of
@@ -115,8 +117,9 @@ def provoke_all(folder: Path) -> dict[str, Sentence]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         met = Met(folder, monkeypatch)
         for provoke in (
-            page_limits, wrong_requests, wrong_options, wrong_texts, left_out, obstacles, damaged_configs,
-            damaged_weights, damaged_tokenizers, damaged_graphs, damaged_reports, hub_answers, hub_models,
+            page_limits, wrong_requests, wrong_options, wrong_texts, left_out, other_languages, obstacles,
+            damaged_configs, damaged_weights, damaged_tokenizers, damaged_graphs, damaged_reports, hub_answers,
+            hub_models,
         ):  # fmt: skip
             provoke(met)
     return met.sentences
@@ -208,6 +211,7 @@ def wrong_texts(met: Met) -> None:
         lambda: translate.prompt([]),
         lambda: translate.prompt("hi", prefix=[5] * 30),
         lambda: translate.reply(dialogue([], "hi")),
+        lambda: translate.generate("Hallo. Wie geht's?", prefix="Hi"),
     )
 
 
@@ -225,6 +229,19 @@ def left_out(met: Met) -> None:
         (translate, "word " * 40, {}),
     ):
         met.said(model.prompt(content, max_new_tokens=8, **options).notices)
+    met.said(translate.generate("word " * 40, max_new_tokens=1).notices)
+    met.said(inspect_answer(translate, "Hallo. Wie geht's?").notices)
+
+
+def other_languages(met: Met) -> None:
+    """Texts that are not in the language of the model."""
+    bundle = met.translate
+    generation = bundle.generation.with_changes(source_languages=("de", "zh"), target_language="en")
+    translate = TextModel(Bundle(bundle.folder, bundle.config, generation), load(bundle.folder, "eager").backend)
+    for text in ("How are you?", "How are you? Das ist gut.", "Je ne sais pas."):
+        met.said(translate.stream_tokens(text).notices)
+    speaks = met.chat.generation.with_changes(target_language="en")
+    met.said(speech_notices("Das ist gut.", speaks))
 
 
 def obstacles(met: Met) -> None:

@@ -20,6 +20,7 @@ from tiny_transformer.evaluation import (
     bleu,
     chrf,
     evaluate_model,
+    evaluate_paragraphs,
     evaluation_line,
     exact_match,
     perplexity,
@@ -80,7 +81,26 @@ def test_translations_are_judged_in_the_order_of_their_sources() -> None:
     assert found.metrics["bleu"] == pytest.approx(100.0)
     assert found.metrics["exact_match"] == 100.0
     assert "nrefs:1" in found.signatures["bleu"]
-    assert parrot.options == {"num_beams": 5}
+    assert parrot.options == {"num_beams": 5, "split": False}, "the model's own figures"
+
+
+def test_paragraphs_are_measured_beside_their_sentences() -> None:
+    german = {"Das ist gut.": "that is good", "Er geht.": "he goes home now", "Ja.": "yes"}
+    chinese = {"你好。": "hello my dear friend", "再见！": "see you"}
+    joined = {"Das ist gut. Er geht.": "that is bad", "Ja. 你好。": "yes hello", "再见！": "see you"}
+    parrot = Parrot(german | chinese | joined)
+    questions = [Question(source, target) for source, target in (german | chinese).items()]
+    found = evaluate_paragraphs(parrot, questions, 2, num_beams=5)
+    assert found.examples == 3
+    assert found.metrics["bleu_alone"] == pytest.approx(100.0)
+    assert found.metrics["bleu"] < 90
+    assert parrot.asked == [[*german, *chinese], list(joined)]
+    assert parrot.options == {"num_beams": 5}, "split, as it is served"
+    assert evaluate_paragraphs(Parrot(chinese | {"你好。再见！": "x"}), questions[3:], 2).examples == 1
+    with pytest.raises(InputError, match="dialogues"):
+        evaluate_paragraphs(parrot, [Question(({"role": "user", "content": "a"},), "b")], 2)
+    with pytest.raises(DataError, match="nothing to evaluate"):
+        evaluate_paragraphs(parrot, [], 2)
 
 
 def test_many_questions_are_put_in_portions_that_are_told() -> None:

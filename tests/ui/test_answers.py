@@ -110,6 +110,23 @@ def test_translation_says_which_language_it_took_the_text_for(service: PageServi
     assert last_of(service.answers("chat", "onnx", dialogue([], "hi"), {"max_new_tokens": 3})).language is None
 
 
+def test_a_text_of_several_sentences_keeps_its_lines(service: PageService) -> None:
+    text = "Der Hund schläft. Die Katze nicht.\n\nThe weather is nice today.\nGut."
+    states = list(service.answers("translate", "onnx", dialogue([], text), {"max_new_tokens": 5}))
+    last = states[-1]
+    assert last.text == service.store.load("translate", "onnx").model.generate(text, max_new_tokens=5).text
+    assert [bool(line) for line in last.text.split("\n")] == [True, False, True, True]
+    assert "The weather is nice today." in last.text
+    assert [state.finish_reason for state in states[:-1]] == [None] * (len(states) - 1)
+    assert any("look like English: 1 of 4" in notice for notice in last.notices)
+
+
+def test_english_comes_back_from_the_translator(service: PageService) -> None:
+    answer = last_of(service.answers("translate", "onnx", dialogue([], "How are you today?"), {"num_beams": 2}))
+    assert (answer.text, answer.finish_reason, answer.language) == ("How are you today?", "eos", None)
+    assert answer.notices
+
+
 def test_dropped_turns_come_with_a_notice(service: PageService) -> None:
     history: Any = [{"role": "user", "content": "x" * 30}, {"role": "assistant", "content": "y" * 30}] * 3
     answer = last_of(service.answers("chat", "onnx", dialogue(history, "now"), {"max_new_tokens": 5}))
@@ -136,6 +153,14 @@ def test_comparison_of_all_backends_is_equal(service: PageService, name: str) ->
     assert "tt-good" in verdict(last, "en")
     assert "一致" in verdict(last, "zh")
     assert run_cards(last, "en").count("<section") == 3
+
+
+def test_comparison_takes_several_sentences_and_english(service: PageService) -> None:
+    *_, last = service.compare("translate", "Guten Morgen. Wie geht es dir?\nGut.")
+    assert last.verdict == "equal"
+    assert last.runs[0].text.count("\n") == 1
+    *_, last = service.compare("translate", "The weather is nice today.")
+    assert last.verdict == "equal", "here the backends count, not the translation"
 
 
 class ScaledModelStore(ModelStore):
@@ -169,6 +194,12 @@ def test_comparison_catches_a_backend_that_is_off_by_one_percent(models: dict[st
     assert "ONNX Runtime differs" in verdict(last, "en")
 
 
+def test_comparison_looks_at_the_logits_of_every_sentence(models: dict[str, Path]) -> None:
+    service = PageService(ScaledModelStore(folders(models)), Limits(new_tokens=10))
+    *_, last = service.compare("translate", "Guten Morgen. Wie geht es dir?")
+    assert last.verdict == "differ"
+
+
 def test_comparison_of_one_backend_says_there_is_nothing_to_compare(models: dict[str, Path], monkeypatch: Any) -> None:
     store = ModelStore(folders(models))
     monkeypatch.setattr(store, "backends", lambda name: {"eager": "absent", "onnx": None})
@@ -195,6 +226,15 @@ def test_look_inside_gives_the_greedy_answer_with_its_probabilities(service: Pag
         assert probabilities == sorted(probabilities, reverse=True)
         assert token.alternatives[0].id == token.chosen.id, "greedy takes the likeliest"
         assert 0 < sum(probabilities) <= 1 + 1e-9
+
+
+def test_look_inside_takes_the_first_sentence(service: PageService) -> None:
+    model = service.store.load("translate", "onnx").model
+    found = inspect_answer(model, "Hallo Welt. Wie geht es dir?")
+    assert found.ids == inspect_answer(model, "Hallo Welt.").ids
+    assert found.notices == ("This shows the first of 2 sentences.",)
+    maps = attention_maps(model, "Hallo Welt. Wie geht es dir?", found.ids, "cross")
+    assert maps.columns == attention_maps(model, "Hallo Welt.", found.ids, "cross").columns
 
 
 @pytest.mark.parametrize("name", ["chat", "translate"])

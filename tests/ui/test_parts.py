@@ -64,7 +64,8 @@ def test_source_language_goes_by_the_share_of_han_characters() -> None:
     assert source_language("我明天要去 Berlin 看朋友。", both) == "zh"
     assert source_language("Ich lerne 中文 seit drei Jahren.", both) == "de"
     assert source_language("12:30!", both) == "de"
-    assert source_language("我", ("de",)) == "de"
+    assert source_language("我", ("de",)) is None, "another language is not named"
+    assert source_language("The weather is nice today.", both) is None
     assert source_language("anything", ("zh",)) == "zh"
     assert source_language("anything", ()) is None
     assert han_share("ひらがな") == 0.0, "kana are not Han"

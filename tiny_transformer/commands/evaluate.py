@@ -3,6 +3,8 @@
 import argparse
 import json
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,6 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--length-penalty", type=float, metavar="P", help="default: generation.json's")
     parser.add_argument("--repetition-penalty", type=float, metavar="P", help="default: generation.json's")
     parser.add_argument("--max-new-tokens", type=int, metavar="N", help="default: generation.json's")
+    parser.add_argument(
+        "--paragraphs",
+        type=int,
+        metavar="N",
+        help="join every N examples to one text, and compare its translation with that of the examples one by one",
+    )
     parser.add_argument("--tokenize", help="sacrebleu's tokenizer; none for text that is tokenized already")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
@@ -59,8 +67,10 @@ def run(options: argparse.Namespace) -> None:
     from tiny_transformer import atomic
     from tiny_transformer.accepted_answers import evaluate_cases, read_cases
     from tiny_transformer.bundle import CASES, EVALUATION
+    from tiny_transformer.checks import check_whole
     from tiny_transformer.data.files import join, shipped_data
-    from tiny_transformer.evaluation import evaluate_model
+    from tiny_transformer.errors import InputError
+    from tiny_transformer.evaluation import Evaluation, evaluate_model, evaluate_paragraphs
     from tiny_transformer.training.evaluation_data import QuestionSet, card_questions, read_questions
 
     model = tt.load(options.bundle, backend=options.backend, device=options.device, threads=options.threads)
@@ -82,11 +92,15 @@ def run(options: argparse.Namespace) -> None:
     else:
         files = options.data or [model.bundle.folder / EVALUATION]
         groups = [QuestionSet("", tuple(read_questions(files)))]
+    measure: Callable[..., Evaluation] = evaluate_model
+    if options.paragraphs is not None:
+        check_whole("--paragraphs", options.paragraphs, 2, 1_000, InputError)
+        measure = partial(evaluate_paragraphs, size=options.paragraphs)
     found = {}
     with tqdm(total=sum(len(group.questions) for group in groups), unit="text", disable=None) as bar:
         for group in groups:
             bar.set_description_str(group.name)
-            found[group.name] = evaluate_model(model, group.questions, tokenize=tokenize, progress=bar.update, **given)
+            found[group.name] = measure(model, group.questions, tokenize=tokenize, progress=bar.update, **given)
     if options.json:
         values = {name: evaluation.to_dict() for name, evaluation in found.items()}
         print(json.dumps(values.get("", values), ensure_ascii=False))

@@ -28,6 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("text", metavar="TEXT", help="the text, or - for one answer to each line of stdin")
     parser.add_argument("--raw", action="store_true", help="let a chat model continue plain text")
     parser.add_argument("--prefix", default="", metavar="TEXT", help="a given start of the answer")
+    parser.add_argument(
+        "--no-split", action="store_true", help="translate a text as one, instead of sentence by sentence"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object per text, with tokens and scores")
     add_decoding_arguments(parser, only_in_json=True)
     add_backend_arguments(parser)
@@ -66,16 +69,20 @@ def run(options: argparse.Namespace) -> None:
     if options.text == "-":
         _answer_lines(model, options)
     elif options.json:
-        result = model.generate(options.text, prefix=options.prefix, raw=options.raw, **decoding_options(options))
+        result = model.generate(options.text, **_reading(options), **decoding_options(options))
         _print_notices(result.notices)
         print(json.dumps(result.to_dict()))
     else:
-        decoding = decoding_options(options)
-        with model.stream_tokens(options.text, prefix=options.prefix, raw=options.raw, **decoding) as stream:
+        with model.stream_tokens(options.text, **_reading(options), **decoding_options(options)) as stream:
             _print_notices(stream.notices)
             for piece in stream.pieces():
                 print(piece, end="", flush=True)
         print()
+
+
+def _reading(options: argparse.Namespace) -> dict[str, Any]:
+    """How the text is read."""
+    return {"prefix": options.prefix, "raw": options.raw, "split": not options.no_split}
 
 
 def _answer_lines(model: "TextModel", options: argparse.Namespace) -> None:
@@ -98,8 +105,7 @@ def _answers(
 
     results = model.generate_batch(
         [line for line in lines if line],
-        prefix=options.prefix,
-        raw=options.raw,
+        **_reading(options),
         numbers=[first + i for i, line in enumerate(lines) if line],
         **decoding_options(options),
     )

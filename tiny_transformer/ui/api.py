@@ -39,7 +39,7 @@ def add_endpoints(service: PageService) -> None:
         """Translate a text with the translation model, streaming the text so far; the last value is the whole.
 
         Args:
-            text: German or Chinese text.
+            text: German or Chinese text of one or more sentences; its line breaks are kept.
             backend: BACKENDS
         """
         yield from texts("translate", backend, dialogue([], service.text(text)), options)

@@ -9,7 +9,7 @@ from typing import Any
 from tiny_transformer.backends import BACKENDS
 from tiny_transformer.backends.base import CLOSE, Batch
 from tiny_transformer.errors import Sentence, TinyTransformerError
-from tiny_transformer.generation.prompt import Prompt
+from tiny_transformer.generation.text import TextStream
 from tiny_transformer.parity import verify
 from tiny_transformer.parity.cases import TensorCase
 from tiny_transformer.parity.texts import first_difference
@@ -17,6 +17,8 @@ from tiny_transformer.text_model import TextModel
 from tiny_transformer.tokenizer import Message
 from tiny_transformer.ui.models import ModelStore
 from tiny_transformer.ui.streaming import SECONDS_BETWEEN, TimedText
+
+MAX_COMPARED = 16  # sentences whose logits are compared: those of 16 with 40 tokens take 31 MB of each backend
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,26 +93,21 @@ def compare(
         yield replace(state, finished=True)
         return
     reference = next(iter(models))
-    prompt = models[reference].prompt(content, max_new_tokens=options["max_new_tokens"])
-    state = replace(state, reference=reference, notices=prompt.notices)
-    for reached in _run(state, models, content, options, seconds):
+    streams = {backend: model.stream_tokens(content, **options) for backend, model in models.items()}
+    if not streams[reference].prompts:  # nothing to translate, but the backends shall be compared
+        streams = {backend: model.stream_tokens(content, split=False, **options) for backend, model in models.items()}
+    state = replace(state, reference=reference, notices=streams[reference].notices)
+    for reached in _run(state, dict(streams), seconds):
         state = reached
         yield state
-    yield replace(state, differences=tuple(_differences(state, models, prompt)), finished=True)
+    yield replace(state, differences=tuple(_differences(state, models, streams[reference])), finished=True)
 
 
-def _run(
-    state: Comparison,
-    models: dict[str, TextModel],
-    content: str | Sequence[Message],
-    options: dict[str, Any],
-    seconds: float,
-) -> Generator[Comparison]:
+def _run(state: Comparison, streams: dict[str, TextStream], seconds: float) -> Generator[Comparison]:
     """The run that has used the least time goes next, so the speeds are comparable on any number of cores."""
     with ExitStack() as stack:
-        streams = {
-            backend: stack.enter_context(model.stream_tokens(content, **options)) for backend, model in models.items()
-        }
+        for stream in streams.values():
+            stack.enter_context(stream)
         shown, deadline = time.monotonic(), time.monotonic() + seconds
         while streams:
             backend = min(streams, key=lambda b: state.run(b).seconds)
@@ -129,13 +126,14 @@ def _run(
     yield state
 
 
-def _differences(state: Comparison, models: dict[str, TextModel], prompt: Prompt) -> Generator[Difference]:
+def _differences(state: Comparison, models: dict[str, TextModel], stream: TextStream) -> Generator[Difference]:
     """Every logit of the reference's own text, by the comparison that the whole project uses."""
     reference = state.run(state.reference)
     limit = models[state.reference].config.max_length
-    target = Batch.of([[*prompt.prefix, *reference.ids][:limit]])
-    source = None if prompt.source is None else Batch.of([prompt.source])
-    case = TensorCase("full", "this prompt", target, source)
+    rows = list(zip(stream.prompts, stream.rows, strict=False))[:MAX_COMPARED]  # time may have ended the others
+    target = Batch.of([[*prompt.prefix, *ids][:limit] for prompt, ids in rows])
+    sources = [prompt.source for prompt, _ in rows if prompt.source is not None]
+    case = TensorCase("full", "this prompt", target, Batch.of(sources) if sources else None)
     for backend, model in models.items():
         if backend == state.reference:
             continue

@@ -1,23 +1,19 @@
 """Languages: the one that a page is shown in, the one that a text is written in, and messages in either."""
 
 import os
-import re
 import tomllib
 from importlib import resources
 from pathlib import Path
 from typing import Literal
 
 from tiny_transformer.errors import Sentence, TinyTransformerError
+from tiny_transformer.generation.language import guess, han_share
 
 Language = Literal["en", "zh"]
 
 _SENTENCES = tomllib.loads(resources.files(__package__).joinpath("sentences.toml").read_text("utf-8"))
 STRINGS = {key: (entry["en"], entry["zh"]) for key, entry in _SENTENCES["page"].items()}
 CHINESE = {entry["en"]: entry["zh"] for entry in _SENTENCES["message"]}  # by the template of a message
-
-# Han characters with their extensions; kana and hangul are not Han.
-_HAN = re.compile(r"[㐀-䶿一-鿿豈-﫿\U00020000-\U0003134f]")
-_LETTER = re.compile(r"[^\W\d_]")
 
 
 def page_language(accept_language: str | None) -> Language:
@@ -42,19 +38,13 @@ def _preferred(header: str) -> list[str]:
     return [tag for _, _, tag in sorted(found)]
 
 
-def han_share(text: str) -> float:
-    """Han characters among the letters of a text, from 0 to 1."""
-    letters = len(_LETTER.findall(text))
-    return len(_HAN.findall(text)) / letters if letters else 0.0
-
-
 def source_language(text: str, languages: tuple[str, ...]) -> str | None:
-    """The language of `languages` a text is taken for; None where the model says nothing about them.
+    """The language of `languages` a text is taken for; None where it looks like another, or the model names none.
 
     German and Chinese differ in script, so the share of Han characters decides: a Chinese sentence
     with a Latin name in it is still mostly Han.
     """
-    if not languages:
+    if not languages or guess(text) not in (None, *languages):
         return None
     others = [language for language in languages if language != "zh"]
     if "zh" in languages and (not others or han_share(text) >= 0.3):

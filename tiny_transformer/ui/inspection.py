@@ -12,6 +12,7 @@ from tiny_transformer.backends.base import Batch
 from tiny_transformer.errors import Sentence
 from tiny_transformer.generation.prompt import Prompt
 from tiny_transformer.generation.sampling import likeliest, log_normalizer
+from tiny_transformer.generation.sentences import split
 from tiny_transformer.position_tables import rotary_table, sinusoidal_table
 from tiny_transformer.text_model import TextModel
 from tiny_transformer.tokenizer import Message, Tokenizer
@@ -69,6 +70,7 @@ def inspect_answer(
     should_stop: Callable[[], bool] | None = None,
 ) -> Inspection:
     """Write greedily on from `start`; then one pass over the whole gives every token's probability."""
+    content, notices = first_sentence(model, content)
     prompt = _prompt(model, content)
     ids = list(start)
     if not ids or ids[-1] != model.bundle.generation.eos_id:
@@ -76,11 +78,12 @@ def inspect_answer(
     probabilities = _probabilities(model, prompt, ids)  # T V
     written = tuple(_written(model.tokenizer, i, row) for i, row in zip(ids, probabilities, strict=True))
     read = prompt.prefix if prompt.source is None else prompt.source
-    return Inspection(visible_tokens(model.tokenizer, read), written, prompt.notices)
+    return Inspection(visible_tokens(model.tokenizer, read), written, (*notices, *prompt.notices))
 
 
 def attention_maps(model: TextModel, content: str | Sequence[Message], ids: Sequence[int], kind: str) -> Maps:
     """The weights of one pass over text and answer; `kind` is encoder, decoder or cross."""
+    content, _ = first_sentence(model, content)
     prompt = _prompt(model, content)
     target = [*prompt.prefix, *ids][: model.config.max_length]
     source = None if prompt.source is None else Batch.of([prompt.source])
@@ -138,6 +141,16 @@ def _visible(token: bytes) -> str:
     return text if text.isprintable() and text else token.hex(" ").upper()
 
 
+def first_sentence(
+    model: TextModel, content: str | Sequence[Message]
+) -> tuple[str | Sequence[Message], tuple[Sentence, ...]]:
+    """What is looked into of a text: a translator reads one sentence at a time, so only the first; a notice says so."""
+    spans = split(content) if model.task == "translate" and isinstance(content, str) else []
+    if len(spans) < 2:
+        return content, ()
+    return content[slice(*spans[0])], (Sentence("This shows the first of {n} sentences.", n=len(spans)),)
+
+
 def _prompt(model: TextModel, content: str | Sequence[Message]) -> Prompt:
     return model.prompt(content, max_new_tokens=MAX_WRITTEN)
 
@@ -151,7 +164,9 @@ def _continued(
     room = MAX_WRITTEN - len(start)
     if room < 1:
         return []
-    with model.stream_tokens(content, prefix=start, max_new_tokens=room, should_stop=should_stop) as stream:
+    with model.stream_tokens(
+        content, prefix=start, split=False, max_new_tokens=room, should_stop=should_stop
+    ) as stream:
         return [event.token.id for event in stream]
 
 
