@@ -201,7 +201,7 @@ def test_the_records_of_the_shipped_models_hold_the_recipes_that_ship(name: str)
 @pytest.mark.parametrize(
     ("transforms", "complaint"),
     [
-        ([{"name": "shuffle"}], "swap, tag, alternate_roles, balance, analogies, rephrase, recast, compose"),
+        ([{"name": "shuffle"}], "swap, tag, alternate_roles, give_way, reanswer, balance, analogies, rephrase, recast"),
         ([{}], "the name of a transform is None"),
         (["rephrase"], "must be a list of tables"),
         ([{"name": "rephrase", "share": 0.5}], "transform rephrase has unknown keys 'share'"),

@@ -39,7 +39,10 @@ class Evaluator:
 
     def __post_init__(self) -> None:
         sources = self.recipe.of_split("dev")
-        parts = [tokenized(s, self.root, self.tokenizer, self.config.max_length, split="dev") for s in sources]
+        parts = [
+            tokenized(s, self.root, self.tokenizer, self.config.max_length, split="dev", among=self.recipe.sources)
+            for s in sources
+        ]
         self._dev = Rows.of(sources, parts, self.tokenizer) if any(len(part) for part in parts) else None
         self._generation = generation_config(self.recipe, self.tokenizer, self.config)
         self.dev = question_sets(self.recipe, self.root, "dev")

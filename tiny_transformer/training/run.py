@@ -181,7 +181,7 @@ def _tokenizer(recipe: Recipe, root: str, run_dir: Path, world: World, base: Bas
         texts = (
             text
             for source in _train_sources(recipe)
-            for example in read_examples(source.without(Compose), root, "train")
+            for example in read_examples(source.without(Compose), root, "train", among=recipe.sources)
             for text in texts_of(example)
         )
         atomic.write_file(kept, Tokenizer.train(texts, recipe.tokenizer.vocab_size).to_json())
