@@ -2,13 +2,15 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from tiny_transformer.errors import DataError, InputError
 from tiny_transformer.tokenizer import Message, message_parts
+
+_AT_ONCE = 256  # questions between two reports of progress: some seconds on two CPU cores with five beams
 
 
 @dataclass(frozen=True)
@@ -99,31 +101,59 @@ def reply_metrics(replies: Sequence[str], answers: Sequence[str]) -> Evaluation:
 
 
 def evaluate_model(
-    model: Answerer, questions: Sequence[Question], *, tokenize: str | None = None, **options: Any
+    model: Answerer,
+    questions: Sequence[Question],
+    *,
+    tokenize: str | None = None,
+    progress: Callable[[int], object] | None = None,
+    **options: Any,
 ) -> Evaluation:
-    """Let a loaded model answer every question and measure; `options` are those of generation."""
+    """Let a loaded model answer every question and measure; `options` are those of generation.
+
+    `progress` is called again and again with the number of questions that were answered since the last call.
+    """
     if not questions:
         raise DataError("There is nothing to evaluate; name a file with examples.")
     answers = [question.answer for question in questions]
     texts = [_single_text(question) for question in questions]
-    if all(text is not None for text in texts):
-        found = [result.text for result in model.generate_batch([str(text) for text in texts], **options)]
-    else:
-        found = [model.reply(list(_dialogue(question)), **options).text for question in questions]
+    is_batch = all(text is not None for text in texts)
+    found: list[str] = []
+    step = _AT_ONCE if is_batch else 1
+    for first in range(0, len(questions), step):
+        if is_batch:
+            numbers = range(first, min(first + step, len(questions)))
+            streams = {"numbers": numbers} if first else {}  # each text draws its random numbers by its own number
+            results = model.generate_batch([str(texts[i]) for i in numbers], **streams, **options)
+        else:
+            results = [model.reply(list(_dialogue(questions[first])), **options)]
+        found += [result.text for result in results]
+        if progress is not None:
+            progress(len(results))
     if isinstance(questions[0].prompt, str):
         return translation_metrics(found, answers, tokenize)
     return reply_metrics(found, answers)
 
 
 def read_evaluation(path: Path) -> list[Question]:
-    """The questions of an `evaluation.jsonl`, strictly read: its only reader."""
+    """The questions of an `evaluation.jsonl`, strictly read."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(
-            "{file} cannot be read as JSON lines ({reason}); check the file.", file=path, reason=error
-        ) from None
-    return [_question(line, f"{path}:{number}") for number, line in enumerate(lines, start=1)]
+        content = path.read_bytes()
+    except OSError as error:
+        raise _unreadable(str(path), error) from None
+    return parse_evaluation(content, str(path))
+
+
+def parse_evaluation(content: bytes, name: str) -> list[Question]:
+    """The questions in the bytes of an `evaluation.jsonl`, strictly read: its only reader."""
+    try:
+        lines = content.decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise _unreadable(name, error) from None
+    return [_question(line, f"{name}:{number}") for number, line in enumerate(lines, start=1)]
+
+
+def _unreadable(name: str, error: Exception) -> DataError:
+    return DataError("{file} cannot be read as JSON lines ({reason}); check the file.", file=name, reason=error)
 
 
 def evaluation_line(question: Question) -> str:

@@ -27,6 +27,8 @@ from tiny_transformer.evaluation import (
 )
 from tiny_transformer.generation import GenerationOptions
 from tiny_transformer.text_model import load
+from tiny_transformer.training import finish
+from tiny_transformer.training import recipe as recipe_module
 from tiny_transformer.training.evaluation_data import QuestionSet, read_questions, sampled
 from tiny_transformer.training.evaluator import Evaluator
 from tiny_transformer.training.run import train, with_user_data
@@ -79,6 +81,23 @@ def test_translations_are_judged_in_the_order_of_their_sources() -> None:
     assert found.metrics["exact_match"] == 100.0
     assert "nrefs:1" in found.signatures["bleu"]
     assert parrot.options == {"num_beams": 5}
+
+
+def test_many_questions_are_put_in_portions_that_are_told() -> None:
+    parrot = Parrot({f"text {i}": f"answer {i}" for i in range(600)})
+    told: list[int] = []
+    questions = [Question(f"text {i}", f"answer {i}") for i in range(600)]
+    assert evaluate_model(parrot, questions, progress=told.append).metrics["exact_match"] == 100.0
+    assert told == [len(texts) for texts in parrot.asked] == [256, 256, 88]
+    assert list(parrot.options["numbers"]) == list(range(512, 600)), "each text draws by its own number"
+
+
+def test_a_run_on_the_cpu_leaves_out_test_sets_that_take_long(caplog: pytest.LogCaptureFixture) -> None:
+    small, large = (QuestionSet(name, (Question("a", "b"),) * n) for name, n in (("s", 5_000), ("l", 5_001)))
+    assert finish._measured_here([small, large], torch.device("cuda")) == [small, large]
+    with caplog.at_level("INFO"):
+        assert finish._measured_here([small, large], torch.device("cpu")) == [small]
+    assert "measure them with evaluate --sources l" in caplog.text
 
 
 def test_a_dialogue_of_several_turns_is_put_to_the_model_whole() -> None:
@@ -139,7 +158,7 @@ def test_evaluate_over_the_data_folder_gives_the_figures_of_the_card(
     data = tmp_path / "data"
     (data / "tatoeba").mkdir(parents=True)
     for language in ("de", "zh"):
-        for split in ("train", "dev", "test"):
+        for split in ("train", "dev", "test", "public"):
             pairs = [(f"{language} {split} {i} ja", f"yes {i} it is so") for i in range(20)]
             write_pairs(data / "tatoeba" / f"{language}-en.{split}.tsv", pairs)
     small = ["training.max_minutes=0", "training.max_steps=3", "tokenizer.vocab_size=300", "training.compile=off"]
@@ -147,8 +166,16 @@ def test_evaluate_over_the_data_folder_gives_the_figures_of_the_card(
     recipe = small_recipe(*small, "evaluation.test=true", "evaluation.max_new_tokens=8", name="translate")
     train(recipe, str(data), tmp_path / "model", device="cpu")
     story = json.loads((tmp_path / "model" / "training.json").read_text(encoding="utf-8"))
-    assert set(story["results"]["test"]) == {"de-en.test", "zh-en.test"}
+    assert set(story["results"]["test"]) == {"de-en.test", "zh-en.test", "de-en.public", "zh-en.public"}
     capsys.readouterr()
+    monkeypatch.setattr(recipe_module, "shipped_data", lambda: str(data))  # as the checkout's own
+    command = ["evaluate", str(tmp_path / "model"), "--backend", "eager", "--json", "--sources"]
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out) == story["results"]["test"]
+    assert main([*command, "zh-en.public"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"zh-en.public": story["results"]["test"]["zh-en.public"]}
+    assert main([*command, "zh-en.dev"]) == 2
+    assert "has no test set zh-en.dev; choose among de-en.test, zh-en.test, de-en" in capsys.readouterr().err
     assert main(["evaluate", str(tmp_path / "model"), "--data", str(data), "--backend", "eager", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == story["results"]["test"]
     assert main(["evaluate", str(tmp_path / "model"), "--data", str(data), "--backend", "eager"]) == 0

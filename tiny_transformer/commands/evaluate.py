@@ -19,6 +19,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="pairs (TSV, JSONL, or two parallel files), intents or evaluation.jsonl (default: the folder's own); "
         "or the data folder the model was trained from: its test sets, as in the card",
     )
+    parser.add_argument(
+        "--sources",
+        nargs="*",
+        metavar="NAME",
+        help="the test sets that the model's recipe has under these names, as in the card (no name: all of them); "
+        "from --data, or from the checkout's folder datasets",
+    )
     parser.add_argument("--backend", default="auto", help="auto, eager, torchscript, onnx or onnx-int8")
     parser.add_argument("--device", help="cpu or cuda")
     parser.add_argument("--threads", type=int, metavar="N", help="of the CPU")
@@ -32,6 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Load, answer every example, print the figures."""
+    from tqdm import tqdm
+
     import tiny_transformer as tt
     from tiny_transformer.bundle import EVALUATION
     from tiny_transformer.evaluation import evaluate_model
@@ -41,14 +50,19 @@ def run(options: argparse.Namespace) -> None:
     names = ("num_beams", "length_penalty", "repetition_penalty", "max_new_tokens")
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     tokenize = options.tokenize
-    if options.data and options.data[0].is_dir():
-        recipe, groups = card_questions(model.bundle.folder, str(options.data[0]))
+    if options.sources is not None or (options.data and options.data[0].is_dir()):
+        root = str(options.data[0]) if options.data else ""
+        recipe, groups = card_questions(model.bundle.folder, root, options.sources or ())
         given = {"num_beams": recipe.evaluation.num_beams} | given
         tokenize = tokenize or recipe.evaluation.tokenize
     else:
         files = options.data or [model.bundle.folder / EVALUATION]
         groups = [QuestionSet("", tuple(read_questions(files)))]
-    found = {group.name: evaluate_model(model, group.questions, tokenize=tokenize, **given) for group in groups}
+    found = {}
+    with tqdm(total=sum(len(group.questions) for group in groups), unit="text", disable=None) as bar:
+        for group in groups:
+            bar.set_description_str(group.name)
+            found[group.name] = evaluate_model(model, group.questions, tokenize=tokenize, progress=bar.update, **given)
     if options.json:
         values = {name: evaluation.to_dict() for name, evaluation in found.items()}
         print(json.dumps(values.get("", values), ensure_ascii=False))

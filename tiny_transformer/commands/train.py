@@ -47,7 +47,12 @@ _SHORTCUTS = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Recipe, data, place, and every value of the recipe."""
     parser.add_argument("recipe", metavar="RECIPE", help="tiny, multi30k-en-de, translate, chat, or a TOML file")
-    parser.add_argument("--data", default="", metavar="PATH", help="a folder, a file, or hf://datasets/…")
+    parser.add_argument(
+        "--data",
+        default="",
+        metavar="PATH",
+        help="a folder, a file, or hf://datasets/… (default: the checkout's folder datasets)",
+    )
     parser.add_argument("--also", action="append", default=[], metavar="PATH", help="more of the recipe's first source")
     parser.add_argument("--start-from", metavar="MODEL", help="the model folder, or USER/NAME, that goes on learning")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the model folder to write")

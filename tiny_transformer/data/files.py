@@ -1,19 +1,28 @@
-"""Where data lies: a file, a folder, two parallel files, or a dataset on the Hub."""
+"""Where data lies: a file, a folder, two parallel files, or a dataset on the Hub; each may be compressed with xz."""
 
 import hashlib
+import io
+import lzma
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from tiny_transformer import atomic
-from tiny_transformer.bundle import sha256
 from tiny_transformer.errors import DataError
 
 HUB = "hf://"
 EXTENSIONS = (".tsv", ".jsonl", ".txt")
+XZ = ".xz"
+_CHECKOUT = Path(__file__).resolve().parents[2]
+# Text shrinks three- to fivefold, repetitive text perhaps a hundredfold; a file made to fill the memory 7,000-fold.
+_MAX_GROWTH = 300
+_MAX_UNCHECKED = 1 << 26  # bytes of text that any compressed file may hold, however small it is
+_DICTIONARY_LIMIT = 1 << 27  # bytes of memory: xz -9, the highest level, needs 65 MiB to decompress
+_CHUNK = 1 << 16  # bytes read or decompressed at once
 _PARALLEL = re.compile(r"^(.*)\{([^{},]+),([^{},]+)\}(.*)$")
 
 
@@ -23,6 +32,18 @@ class DataFile:
 
     name: str
     path: Path
+
+    @property
+    def suffix(self) -> str:
+        """What the text is, by the name of the file: .tsv for pairs.tsv and for pairs.tsv.xz."""
+        return Path(self.path.name.removesuffix(XZ)).suffix
+
+
+def shipped_data() -> str:
+    """The folder `datasets` of the checkout that this package runs from; empty for an installed package."""
+    folder = _CHECKOUT / "datasets"
+    # Beside an installed package there may be another one that is called datasets; ours lists its files.
+    return str(folder) if (folder / "SHA256SUMS").is_file() else ""
 
 
 def cache_folder() -> Path:
@@ -39,36 +60,112 @@ def join(root: str, path: str) -> str:
 
 def exists(path: str) -> bool:
     """Whether a path leads to data."""
-    return all(_is_there(part) for part in _alternatives(path))
+    return all(_found(part) is not None for part in _alternatives(path))
 
 
 def locate(path: str) -> list[tuple[DataFile, ...]]:
-    """The files behind a path: one unit for a file, one a file for a folder, two files a unit for parallel ones."""
-    alternatives = _alternatives(path)
-    for alternative in alternatives:
-        if not _is_there(alternative):
+    """The files behind a path: one unit for a file, one a file for a folder, two files a unit for parallel ones.
+
+    Where there is no file of a name, the name with .xz is tried.
+    """
+    found: dict[str, str] = {}
+    for alternative in _alternatives(path):
+        actual = _found(alternative)
+        if actual is None:
             raise DataError(
                 "{alternative} does not exist; check the data folder and the recipe's paths.", alternative=alternative
             )
-    if len(alternatives) == 2:
-        return [tuple(_fetch(alternative) for alternative in alternatives)]
+        found[alternative] = actual
+    if len(found) == 2 or found[path] != path:
+        return [tuple(_fetch(actual, name) for name, actual in found.items())]
     names = _files_below(path)
     if not names:
         template = "{path} holds no {extensions} file; name a file or another folder."
         raise DataError(template, path=path, extensions=", ".join(EXTENSIONS))
-    return [(_fetch(name),) for name in names]
+    return [(_fetch(name, name),) for name in names]
+
+
+@contextmanager
+def open_text(file: DataFile) -> Iterator[BinaryIO]:
+    """The bytes of a file's text, decompressed while they are read."""
+    try:
+        with file.path.open("rb") as stream:
+            if file.path.suffix == XZ:
+                yield io.BufferedReader(_Decompressed(stream, file), _CHUNK)
+            else:
+                yield stream
+    except OSError as error:
+        raise DataError(
+            "{file} cannot be read ({reason}); check the path.", file=file.name, reason=error.strerror
+        ) from None
 
 
 def content_hash(file: DataFile) -> str:
-    """SHA-256 of a file, remembered as long as its size and time of change stay."""
+    """SHA-256 of a file's text, compressed or not, remembered as long as its size and time of change stay."""
     stat = file.path.stat()
     key = hashlib.sha256(f"{file.path.resolve()} {stat.st_size} {stat.st_mtime_ns}".encode()).hexdigest()
     memory = cache_folder() / "hashes" / key
     if memory.is_file():
         return memory.read_text(encoding="ascii")
-    found = sha256(file.path)
-    atomic.write_file(memory, found)
-    return found
+    digest = hashlib.sha256()
+    with open_text(file) as stream:
+        while chunk := stream.read(_CHUNK):
+            digest.update(chunk)
+    atomic.write_file(memory, digest.hexdigest())
+    return digest.hexdigest()
+
+
+class _Decompressed(io.RawIOBase):
+    """The text of an .xz file, a chunk at a time; a file that would fill the memory is refused."""
+
+    def __init__(self, stream: BinaryIO, file: DataFile) -> None:
+        self._stream = stream
+        self._file = file
+        self._limit = max(_MAX_UNCHECKED, _MAX_GROWTH * file.path.stat().st_size)
+        self._decompressor = _decompressor()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a part of the buffer; 0 at the end of the file."""
+        try:
+            text = self._next(len(buffer))
+        except lzma.LZMAError as error:
+            raise self._damaged(str(error)) from None
+        self._limit -= len(text)
+        if self._limit < 0:
+            raise DataError(
+                "{file} grows more than {times:,}-fold when it is decompressed, and text does not; "
+                "decompress it with xz and look at it.",
+                file=self._file.name,
+                times=_MAX_GROWTH,
+            )
+        buffer[: len(text)] = text
+        return len(text)
+
+    def _next(self, size: int) -> bytes:
+        while True:
+            if self._decompressor.eof:  # another stream may follow: xz files can be joined like text files
+                rest = self._decompressor.unused_data.lstrip(b"\0") or self._stream.read(_CHUNK).lstrip(b"\0")
+                if not rest:
+                    return b""
+                self._decompressor = _decompressor()
+            else:
+                rest = self._stream.read(_CHUNK) if self._decompressor.needs_input else b""
+                if not rest and self._decompressor.needs_input:
+                    raise self._damaged("it ends too early")
+            if text := self._decompressor.decompress(rest, size):
+                return text
+
+    def _damaged(self, reason: str) -> DataError:
+        return DataError(
+            "{file} cannot be decompressed ({reason}); copy or compress it again.", file=self._file.name, reason=reason
+        )
+
+
+def _decompressor() -> lzma.LZMADecompressor:
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_DICTIONARY_LIMIT)
 
 
 def _alternatives(path: str) -> Sequence[str]:
@@ -77,6 +174,11 @@ def _alternatives(path: str) -> Sequence[str]:
         return (path,)
     before, first, second, after = match.groups()
     return (before + first + after, before + second + after)
+
+
+def _found(path: str) -> str | None:
+    """The path itself, or that of the compressed file in its place."""
+    return next((name for name in (path, path + XZ) if _is_there(name)), None)
 
 
 def _is_there(path: str) -> bool:
@@ -88,16 +190,23 @@ def _files_below(path: str) -> list[str]:
         hub = _hub()
         if not hub.isdir(path):
             return [path]
-        return [HUB + name for name in sorted(hub.find(path)) if name.endswith(EXTENSIONS)]
-    if not Path(path).is_dir():
+        names = {HUB + name for name in hub.find(path)}
+    elif not Path(path).is_dir():
         return [path]
-    return [str(file) for file in sorted(Path(path).rglob("*")) if file.suffix in EXTENSIONS]
+    else:
+        names = {str(file) for file in Path(path).rglob("*")}
+    # Where a file is there in both forms, it is read once.
+    return [
+        name
+        for name in sorted(names)
+        if name.removesuffix(XZ).endswith(EXTENSIONS) and (not name.endswith(XZ) or name.removesuffix(XZ) not in names)
+    ]
 
 
-def _fetch(path: str) -> DataFile:
+def _fetch(path: str, name: str) -> DataFile:
     """A Hub file comes down once per version of it; a local file is where it is."""
     if not path.startswith(HUB):
-        return DataFile(path, Path(path))
+        return DataFile(name, Path(path))
     hub = _hub()
     version = str(hub.info(path)["blob_id"])
     folder = cache_folder() / "hub" / hashlib.sha256(f"{path} {version}".encode()).hexdigest()
@@ -105,7 +214,7 @@ def _fetch(path: str) -> DataFile:
     if not local.is_file():
         with atomic.replacing_file(local) as temporary:
             hub.get_file(path, str(temporary))
-    return DataFile(path, local)
+    return DataFile(name, local)
 
 
 def _hub() -> Any:

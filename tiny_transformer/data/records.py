@@ -13,7 +13,7 @@ from functools import cache
 from itertools import zip_longest
 from typing import Any
 
-from tiny_transformer.data.files import DataFile
+from tiny_transformer.data.files import DataFile, open_text
 from tiny_transformer.errors import DataError, InputError, Sentence
 from tiny_transformer.tokenizer import Message, message_parts
 
@@ -144,19 +144,14 @@ def read_records(unit: tuple[DataFile, ...], kind: str, faults: Faults) -> Itera
 
 def _lines(file: DataFile, faults: Faults) -> Iterator[tuple[int, str | None]]:
     """Numbered lines; None where the bytes are not UTF-8."""
-    try:
-        with file.path.open("rb") as stream:
-            for number, raw in enumerate(stream, start=1):
-                faults.lines += 1
-                try:
-                    yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-                except UnicodeDecodeError:
-                    faults.add(file, number, "not UTF-8")
-                    yield number, None
-    except OSError as error:
-        raise DataError(
-            "{file} cannot be read ({reason}); check the path.", file=file.name, reason=error.strerror
-        ) from None
+    with open_text(file) as stream:
+        for number, raw in enumerate(stream, start=1):
+            faults.lines += 1
+            try:
+                yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+            except UnicodeDecodeError:
+                faults.add(file, number, "not UTF-8")
+                yield number, None
 
 
 def _parallel(source: DataFile, target: DataFile, faults: Faults) -> Iterator[tuple[str, str]]:
@@ -205,7 +200,7 @@ def _by_line(parse: Callable[[str], Any]) -> Callable[[DataFile, Faults], Iterat
 
 
 def _pairs(file: DataFile, faults: Faults) -> Iterator[tuple[str, str]]:
-    return _by_line(_pair_object if file.path.suffix == ".jsonl" else _pair_columns)(file, faults)
+    return _by_line(_pair_object if file.suffix == ".jsonl" else _pair_columns)(file, faults)
 
 
 def _questions(file: DataFile, faults: Faults) -> Iterator[str]:

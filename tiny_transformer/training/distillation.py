@@ -265,7 +265,7 @@ def read_forbidden(paths: Iterable[str]) -> frozenset[str]:
 
 
 def _texts(unit: tuple[DataFile, ...], faults: Faults, sides: Sequence[int]) -> Iterator[str]:
-    if unit[0].path.suffix != ".txt":
+    if unit[0].suffix != ".txt":
         for pair in read_records(unit, "pairs", faults):
             yield from (pair[side] for side in sides)
         return

@@ -9,11 +9,11 @@ import numpy as np
 
 from tiny_transformer.bundle import TRAINING
 from tiny_transformer.data.examples import held_out, read_examples
-from tiny_transformer.data.files import DataFile
+from tiny_transformer.data.files import DataFile, locate, open_text
 from tiny_transformer.data.records import FORMATS, Dialogue, Example, Pair, read_all
 from tiny_transformer.data.source import Source
 from tiny_transformer.errors import DataError
-from tiny_transformer.evaluation import Question, read_evaluation
+from tiny_transformer.evaluation import Question, parse_evaluation
 from tiny_transformer.training.recipe import Recipe, recipe_from_record
 from tiny_transformer.training_record import TrainingRecord
 
@@ -31,9 +31,16 @@ def questions_of(source: Source, root: str, split: str) -> list[Question]:
     return [question for example in held_out(source, root, split) if (question := _question(source, example))]
 
 
-def question_sets(recipe: Recipe, root: str, split: str) -> list[QuestionSet]:
-    """One set of questions per source; sources without questions are left out."""
-    found = [QuestionSet(source.name, tuple(questions_of(source, root, split))) for source in recipe.of_split(split)]
+def question_sets(recipe: Recipe, root: str, split: str, names: Sequence[str] = ()) -> list[QuestionSet]:
+    """One set of questions per source, or per source that is named; sources without questions are left out."""
+    sources = recipe.of_split(split)
+    known = [source.name for source in sources]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        template = "Recipe {recipe} has no {split} set {unknown}; choose among {known}."
+        raise DataError(template, recipe=recipe.name, split=split, unknown=unknown[0], known=", ".join(known) or "none")
+    wanted = [source for source in sources if not names or source.name in names]
+    found = [QuestionSet(source.name, tuple(questions_of(source, root, split))) for source in wanted]
     return [group for group in found if group.questions]
 
 
@@ -43,28 +50,32 @@ def sampled(groups: Sequence[QuestionSet], count: int) -> list[QuestionSet]:
     return [QuestionSet(group.name, _spread(group.questions, each)) for group in groups]
 
 
-def card_questions(folder: Path, root: str) -> tuple[Recipe, list[QuestionSet]]:
-    """The recipe a folder was trained by, and all that it was measured by in the end: the figures of its card."""
+def card_questions(folder: Path, root: str, names: Sequence[str] = ()) -> tuple[Recipe, list[QuestionSet]]:
+    """The recipe a folder was trained by, and all that it was measured by in the end: the figures of its card.
+
+    Without a data folder (`root` is empty) the files are those of the checkout's folder `datasets`.
+    """
     record = TrainingRecord.read(folder)
     if not record.recipe_name:
         template = "{folder} has no {training} that names its test data; name a file of examples."
         raise DataError(template, folder=folder, training=TRAINING)
     recipe = recipe_from_record(record.recipe)
-    return recipe, question_sets(recipe, root, "test")
+    return recipe, question_sets(recipe, root or recipe.default_root(), "test", names)
 
 
 def read_questions(files: Sequence[Path]) -> list[Question]:
     """The questions of a file (pairs, intents, or lines of `evaluation.jsonl`) or of two parallel files."""
-    if len(files) == 2:
-        unit = tuple(DataFile(str(file), file) for file in files)
-        return [Question(a, b) for a, b in read_all([unit], "pairs", unit[0].name)]
-    if len(files) != 1:
+    if len(files) not in (1, 2):
         raise DataError("{n} files were given; name one file, or two parallel ones.", n=len(files))
-    (file,) = files
-    kind = _kind(file)
+    units = [unit for file in files for unit in locate(str(file))]
+    if len(files) == 2:
+        parallel = tuple(file for unit in units for file in unit)
+        return [Question(a, b) for a, b in read_all([parallel], "pairs", parallel[0].name)]
+    kind = _kind(units[0][0])
     if kind == "evaluation":
-        return read_evaluation(file)
-    source = Source(name=str(file), path=str(file), format=kind, split="test")
+        with open_text(units[0][0]) as stream:
+            return parse_evaluation(stream.read(), units[0][0].name)
+    source = Source(name=str(files[0]), path=str(files[0]), format=kind, split="test")
     return [question for example in read_examples(source, "", "test") if (question := _question(source, example))]
 
 
@@ -83,17 +94,17 @@ def _spread(questions: tuple[Question, ...], count: int) -> tuple[Question, ...]
     return tuple(questions[int(i)] for i in np.linspace(0, len(questions) - 1, count))
 
 
-def _kind(file: Path) -> str:
+def _kind(file: DataFile) -> str:
     """What a file holds, by its ending and its first line."""
     if file.suffix != ".jsonl":
         return "pairs"
     try:
-        with file.open(encoding="utf-8") as stream:
-            first = json.loads(next((line for line in stream if line.strip()), "{}"))
-    except (OSError, ValueError) as error:
+        with open_text(file) as stream:
+            first = json.loads(next((line for line in stream if line.strip()), b"{}"))
+    except ValueError as error:
         raise DataError(
-            "{file} cannot be read as JSON lines ({reason}); check the file.", file=file, reason=error
+            "{file} cannot be read as JSON lines ({reason}); check the file.", file=file.name, reason=error
         ) from None
     if not isinstance(first, dict):
-        raise DataError("{file} does not hold JSON objects; check the file.", file=file)
+        raise DataError("{file} does not hold JSON objects; check the file.", file=file.name)
     return "intents" if "questions" in first else "evaluation"

@@ -1,7 +1,7 @@
 """The evaluator of a model in training: loss on dev, and the task's metric by greedy or beam generation."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,7 @@ from tiny_transformer.training.recipe import Recipe
 
 logger = logging.getLogger(__name__)
 
+_ANSWERED_AT_ONCE = 2_048  # questions between two reports of progress; fewer would leave rows of a GPU idle
 _LOSS_TOKENS = 16_384  # positions of a batch when only the loss is wanted
 
 
@@ -79,11 +80,21 @@ class Evaluator:
         return {"loss": mean, "perplexity": perplexity(mean)}
 
     @torch.compiler.set_stance("force_eager")
-    def answer(self, model: Transformer, questions: Sequence[Question], options: GenerationOptions) -> Evaluation:
-        """Generate an answer to each question and measure."""
+    def answer(
+        self,
+        model: Transformer,
+        questions: Sequence[Question],
+        options: GenerationOptions,
+        progress: Callable[[int], object] = lambda answered: None,
+    ) -> Evaluation:
+        """Generate an answer to each question and measure; `progress` hears how many more were answered."""
         training = model.training
         backend = eager_on(model, self.config, self.device)
-        texts = self._generate(backend, [self.prompt(question, options) for question in questions], options)
+        texts: list[str] = []
+        for first in range(0, len(questions), _ANSWERED_AT_ONCE):
+            prompts = [self.prompt(question, options) for question in questions[first : first + _ANSWERED_AT_ONCE]]
+            texts += self._generate(backend, prompts, options)
+            progress(len(prompts))
         model.train(training)
         answers = [question.answer for question in questions]
         if self.config.is_encoder_decoder:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 from tiny_transformer import __version__
 from tiny_transformer.bundle import CURVE, EVALUATION, TRAINING, Bundle, save_bundle
@@ -25,7 +26,7 @@ from tiny_transformer.model import load_weights, weights_of
 from tiny_transformer.model.transformer import Transformer
 from tiny_transformer.tokenizer import Tokenizer
 from tiny_transformer.training.checkpoint import BEST, RunState, has_checkpoint, load_checkpoint, load_parameters
-from tiny_transformer.training.evaluation_data import question_sets, sampled
+from tiny_transformer.training.evaluation_data import QuestionSet, question_sets, sampled
 from tiny_transformer.training.evaluator import Evaluator, generation_config
 from tiny_transformer.training.recipe import Recipe
 from tiny_transformer.training_record import TrainingRecord
@@ -157,6 +158,7 @@ def versions() -> dict[str, str]:
 
 
 EVALUATION_LINES = 500
+_MOST_ON_CPU = 5_000  # questions of one test set: a quarter of an hour on two cores for a translator of 12 M
 
 
 @dataclass(frozen=True)
@@ -219,13 +221,31 @@ def evaluated(run: Finished, model: Transformer, evaluator: Evaluator) -> tuple[
             results["dev_by_source"] = figures
     results["length_penalty"] = chosen
     if settings.test:
-        for group in question_sets(run.recipe, run.root, "test"):
-            results["test"][group.name] = evaluator.answer(model, group.questions, _options(run, chosen)).to_dict()
+        groups = _measured_here(question_sets(run.recipe, run.root, "test"), evaluator.device)
+        with tqdm(total=sum(len(group.questions) for group in groups), unit="text", disable=None) as bar:
+            for group in groups:
+                bar.set_description_str(group.name)
+                found = evaluator.answer(model, group.questions, _options(run, chosen), bar.update)
+                results["test"][group.name] = found.to_dict()
     for split in ("dev_by_source", "test"):
         for name, figure in results.get(split, {}).items():
             figures_text = ", ".join(f"{key} {value:.2f}" for key, value in figure["metrics"].items())
             logger.info("%s %s: %s", split.split("_")[0], name, figures_text)
     return results, chosen
+
+
+def _measured_here(groups: Sequence[QuestionSet], device: torch.device) -> list[QuestionSet]:
+    """The sets that are measured at the end of a run: all of them on a GPU, elsewhere those that take minutes."""
+    small = [group for group in groups if device.type == "cuda" or len(group.questions) <= _MOST_ON_CPU]
+    for group in groups:
+        if group not in small:
+            logger.info(
+                "test %s: %s questions take too long on the CPU; measure them with evaluate --sources %s",
+                group.name,
+                f"{len(group.questions):,}",
+                group.name,
+            )
+    return small
 
 
 def evaluation_lines(run: Finished) -> str:

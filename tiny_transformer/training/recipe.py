@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from tiny_transformer.checks import check_choice
 from tiny_transformer.config import TASKS, JsonConfig, ModelConfig, defaults_of
-from tiny_transformer.data.files import HUB
+from tiny_transformer.data.files import HUB, XZ, exists, join, shipped_data
 from tiny_transformer.data.records import FORMATS, GENERATED
 from tiny_transformer.data.source import Source, migrated
 from tiny_transformer.errors import ConfigError
@@ -54,6 +54,32 @@ class Recipe:
         return tuple(
             s for s in self.sources if s.split == split or (s.split == "train" and s.evaluated and split in s.held_out)
         )
+
+    @property
+    def paths_below_root(self) -> tuple[str, ...]:
+        """The paths of the sources that lie in a data folder; the others are absolute, on the Hub, or generated."""
+        return tuple(s.path for s in self.sources if s.path and join("data", s.path) != s.path)
+
+    def default_root(self) -> str:
+        """The data folder where the user names none: the checkout's, if it has the files; empty if none is needed."""
+        if not self.paths_below_root:
+            return ""
+        first, shipped = self.paths_below_root[0], shipped_data()
+        if not shipped:
+            raise ConfigError(
+                "Recipe {recipe} needs data; add --data with the folder of {path}, or run it in a checkout of the "
+                "project, whose folder datasets holds the data of the models that ship.",
+                recipe=self.name,
+                path=first,
+            )
+        if not any(exists(join(shipped, path)) for path in self.paths_below_root):
+            raise ConfigError(
+                "Recipe {recipe} needs data that {datasets} does not hold; add --data with the folder of {path}.",
+                recipe=self.name,
+                datasets=shipped,
+                path=first,
+            )
+        return shipped
 
     def with_data(self, source: Source) -> "Recipe":
         """The same recipe over one source of the user's; phases that mix other sources make no sense then.
@@ -211,7 +237,7 @@ def _add_source(values: dict[str, Any], path: str) -> None:
         )
     absolute = path if path.startswith(HUB) else str(Path(path).resolve())  # not below the recipe's data folder
     # Dots would be taken for steps of a key: sources.NAME.repeat must reach it.
-    name = Path(path).name.removesuffix(Path(path).suffix).replace(".", "-")
+    name = Path(Path(path).name.removesuffix(XZ)).stem.replace(".", "-")
     if any(source.get("name") == name for source in sources):
         name += "-also"
     first = {key: value for key, value in sources[0].items() if value != GENERATED and key != "judged"}

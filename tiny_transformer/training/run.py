@@ -123,21 +123,19 @@ def _run(
 
 
 def with_user_data(recipe: Recipe, data: str) -> tuple[Recipe, str]:
-    """The recipe over `--data`: a folder that holds the recipe's files, or a file or folder of the user's own."""
-    below = [source for source in recipe.sources if source.path and join("data", source.path) != source.path]
+    """The recipe over `--data`: a folder that holds the recipe's files, or a file or folder of the user's own.
+
+    Without `--data` the files are those of the checkout's folder `datasets`.
+    """
     if not data:
-        if below:
-            template = "Recipe {recipe} needs data; add --data with the folder of {path}."
-            raise ConfigError(template, recipe=recipe.name, path=below[0].path)
-        return recipe, ""
-    if any(exists(join(data, source.path)) for source in below) and not _is_file(data):
+        return recipe, recipe.default_root()
+    below = recipe.paths_below_root
+    if any(exists(join(data, path)) for path in below) and not _is_file(data):
         return recipe, data
     if not _is_file(data) and not exists(data):
         raise ConfigError("{data} does not exist; name a folder or a file with --data.", data=data)
     if below:
-        logger.info(
-            "%s holds none of the files of %s (such as %s): read as your own data", data, recipe.name, below[0].path
-        )
+        logger.info("%s holds none of the files of %s (such as %s): read as your own data", data, recipe.name, below[0])
     kind = {"translate": "pairs", "chat": "dialogues", "complete": "text"}[recipe.task]
     own = Source(name=Path(data).name, path=data, format=kind, held_out={"dev": 0.02, "test": 0.02})
     return recipe.with_data(own), ""
