@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the test sets that the model's recipe has under these names, as in the card (no name: all of them); "
         "from --data, or from the checkout's folder datasets",
     )
+    parser.add_argument("--recipe", metavar="NAME", help="the test sets of this recipe instead of the model's own")
     parser.add_argument("--backend", default="auto", help="auto, eager, torchscript, onnx or onnx-int8")
     parser.add_argument("--device", help="cpu or cuda")
     parser.add_argument("--threads", type=int, metavar="N", help="of the CPU")
@@ -50,9 +51,9 @@ def run(options: argparse.Namespace) -> None:
     names = ("num_beams", "length_penalty", "repetition_penalty", "max_new_tokens")
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     tokenize = options.tokenize
-    if options.sources is not None or (options.data and options.data[0].is_dir()):
+    if options.recipe or options.sources is not None or (options.data and options.data[0].is_dir()):
         root = str(options.data[0]) if options.data else ""
-        recipe, groups = card_questions(model.bundle.folder, root, options.sources or ())
+        recipe, groups = card_questions(model.bundle.folder, root, options.sources or (), options.recipe or "")
         given = {"num_beams": recipe.evaluation.num_beams} | given
         tokenize = tokenize or recipe.evaluation.tokenize
     else:
@@ -67,8 +68,9 @@ def run(options: argparse.Namespace) -> None:
         values = {name: evaluation.to_dict() for name, evaluation in found.items()}
         print(json.dumps(values.get("", values), ensure_ascii=False))
         return
+    width = max(16, *map(len, found))
     for name, evaluation in found.items():
         print(f"{name + ': ' if name else ''}{evaluation.examples:,} examples", file=sys.stderr)
         for metric, value in evaluation.metrics.items():
             line = f"{metric:<12} {value:6.2f}  {evaluation.signatures.get(metric, '')}".rstrip()
-            print(f"{name:<16} {line}" if name else line)
+            print(f"{name:<{width}} {line}" if name else line)

@@ -36,7 +36,7 @@ from tiny_transformer.data.records import (
     texts_of,
     turns,
 )
-from tiny_transformer.data.source import Source
+from tiny_transformer.data.source import Source, named_sources
 from tiny_transformer.errors import DataError
 from tiny_transformer.tokenizer import Message
 
@@ -74,9 +74,7 @@ def held_out(source: Source, root: str, split: str, among: Sequence[Source] = ()
 
 def partners(source: Source, among: Sequence[Source]) -> list[Source]:
     """The other sources of the recipe that the transforms of a source name."""
-    compose, give_way = source.transform(Compose), source.transform(GiveWay)
-    named = (*(compose.mix_with if compose is not None else ()), *(give_way.to if give_way is not None else ()))
-    return [other for other in among if other.name in named and other.name != source.name]
+    return [other for other in among if other.name in named_sources(source) and other.name != source.name]
 
 
 def source_files(source: Source, root: str) -> list[tuple[DataFile, ...]]:
@@ -208,7 +206,8 @@ def _questions(source: Source, records: Iterable[str], variant: int) -> Iterator
 def _stories(source: Source, records: Iterable[tuple[str, str]], variant: int) -> Iterator[Keyed]:
     is_recast = source.transform(Recast) is not None and variant > 0
     rephrased = source.transform(Rephrase) is not None and variant > 0
-    for story, title in records:
+    unwanted = re.compile(source.leave_out or "(?!)", re.IGNORECASE)  # before the work, not after it
+    for story, title in ((story, title) for story, title in records if not unwanted.search(story)):
         rng = random.Random(f"{variant} {story[:200]}")
         text = recast(story, rng) if is_recast else story
         title = title if text == story else ""  # it names the first characters
@@ -242,9 +241,9 @@ def _interleaved_dialogues(source: Source, path: str, root: str) -> list[Dialogu
     """Dialogues that questions may come up in; those whose hash holds them out stay out here too."""
     found = map(_dialogue, read_all(interleaved_files(source, root), "dialogues", path, again=True))
     is_trained_on = _is_trained_on(source)
-    return [d for d in found if _takes_turns(d) and is_trained_on(" ".join(texts_of(d)))]
+    return [d for d in found if takes_turns(d) and is_trained_on(" ".join(texts_of(d)))]
 
 
-def _takes_turns(dialogue: Dialogue) -> bool:
+def takes_turns(dialogue: Dialogue) -> bool:
     """Whether the user begins and the two alternate: what is interleaved must not change who asks."""
     return all(message["role"] == ("user", "assistant")[i % 2] for i, message in enumerate(dialogue.messages))

@@ -1,12 +1,13 @@
 """Several dialogues as one: small talk, jokes, stories and free talk after one another, as visitors bring them up."""
 
 import random
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tiny_transformer.data.augment import Compose
 from tiny_transformer.data.augment.small_talk import as_typed
-from tiny_transformer.data.augment.stories import fitting_request, is_story
+from tiny_transformer.data.augment.stories import fitting_request
 from tiny_transformer.data.records import Dialogue, Jokes, turns
+from tiny_transformer.evaluation import is_story
 from tiny_transformer.tokenizer import Message
 
 _INTERLEAVED_SHARE = 0.3  # of the composed dialogues hold a few turns about something else
@@ -22,12 +23,13 @@ def composed(
     seed: str,
     others: Sequence[Dialogue] = (),
     pools: Sequence[Sequence[Dialogue]] = (),
-    jokes: Collection[str] = (),
+    jokes: Sequence[str] = (),
 ) -> Iterator[Dialogue]:
     """Each dialogue once, some alone and some joined to others, in an order of the seed's own.
 
     A share of what is joined to a dialogue comes from the `pools`, each of which is as likely as the next. A few turns
-    of one of the `others` stand before, between or after some of them. None of the `jokes` is told twice in a dialogue.
+    of one of the `others` stand before, between or after some of them. The first of the `jokes` in a dialogue may be
+    any of them; each further one is the next of the list, so that none is told twice.
     """
     items = list(dialogues)
     rng = random.Random(seed)
@@ -57,21 +59,19 @@ def composed(
         yield Dialogue(tuple(_in_sequence(joined, jokes, rng)))
 
 
-def _in_sequence(joined: Sequence[Dialogue], jokes: Collection[str], rng: random.Random) -> Iterator[Message]:
+def _in_sequence(joined: Sequence[Dialogue], jokes: Sequence[str], rng: random.Random) -> Iterator[Message]:
     """The messages of all dialogues; what depends on what was said before is made to fit."""
-    told: set[str] = set()
-    previous = ""
+    after = dict(zip(jokes, (*jokes[1:], *jokes[:1]), strict=True))
+    previous = last_joke = ""
     for dialogue in joined:
         asks_for_a_story = len(dialogue.messages) > 1 and is_story(dialogue.messages[1]["content"])
         for message in dialogue.messages:
             content = message["content"]
-            if message["role"] == "user":
-                content = fitting_request(content, previous, rng) if asks_for_a_story else content
-            elif content in told:
-                content = rng.choice([joke for joke in jokes if joke not in told] or [content])
-            if content in jokes:
-                told.add(content)
+            if message["role"] == "user" and asks_for_a_story:
+                content = fitting_request(content, previous, rng)
             if message["role"] == "assistant":
+                if content in after:
+                    content = last_joke = after.get(last_joke, content)
                 previous = content
             yield Message(role=message["role"], content=content)
 
@@ -83,8 +83,9 @@ def _characters(dialogue: Dialogue) -> int:
 def joke_dialogues(
     records: Sequence[Jokes], variant: int, is_trained_on: Callable[[str], bool], *, rephrased: bool
 ) -> Iterator[tuple[str, Dialogue]]:
-    """Every request with a joke, and every wish for more with another joke, beside the text that decides its split.
+    """Every request with a joke, and every wish for more with the next joke, beside the text that decides its split.
 
+    The next joke is the next of the list: a model that has learned the list by heart never tells one twice in a row.
     In training one request may be followed by several wishes for more. What is held out is asked for once, last.
     """
     for record in records:
@@ -96,8 +97,9 @@ def joke_dialogues(
                 asked += [rng.choice(more or record.more) for _ in range(rng.choice(_CHAIN) - 1)]
             if rephrased and variant:
                 asked = [as_typed(text, rng, is_trained_on) for text in asked]
-            told = rng.sample(record.jokes, min(len(asked), len(record.jokes)))
-            yield key, turns([text for pair in zip(asked, told, strict=False) for text in pair])
+            first = rng.randrange(len(record.jokes))
+            told = [record.jokes[(first + i) % len(record.jokes)] for i in range(len(asked))]
+            yield key, turns([text for pair in zip(asked, told, strict=True) for text in pair])
 
 
 def in_mid_talk(asked: Sequence[Dialogue], pools: Sequence[Sequence[Dialogue]], seed: str) -> list[Dialogue]:

@@ -8,6 +8,7 @@ from functools import cache
 from tiny_transformer.data.augment.characters import CASTS, HEROES, plural, takes_an
 from tiny_transformer.data.augment.small_talk import as_typed
 from tiny_transformer.data.records import Dialogue, plain_words, split_of, turns
+from tiny_transformer.evaluation import is_story
 
 ABOUT = (
     "Tell me a story about {}.",
@@ -223,24 +224,10 @@ def fitting_request(request: str, previous: str, rng: random.Random) -> str:
 
 
 _BARE_WORDS = frozenset(map(plain_words, BARE))
-_SHORTEST_STORY = 200  # characters; every fixed answer is shorter
-_SENTENCE_END = re.compile(r"""[.!?]["'”’)]*(?=\s|$)""")
-
-
-def is_story(text: str) -> bool:
-    """Whether a reply has the form of a story: 200 characters, three sentences, and an end."""
-    text = text.strip()
-    ends = list(_SENTENCE_END.finditer(text))
-    return len(text) >= _SHORTEST_STORY and len(ends) >= 3 and ends[-1].end() == len(text)
-
-
-def names(text: str, thing: str) -> bool:
-    """Whether a text speaks of a thing: the noun itself, one or several."""
-    return bool({thing.lower(), plural(thing.lower())} & set(re.findall(r"[a-z-]+", text.lower())))
 
 
 def story_requests(split: str, count: int) -> list[tuple[str, tuple[str, ...]]]:
-    """Requests in held-out forms, with the things they name: none in one of eight, two in every third of the others."""
+    """Requests in held-out forms, and the things they name: none in one of eight, two in every third of the others."""
     found: list[tuple[str, tuple[str, ...]]] = []
     known = sorted({who for cast in CASTS for who in cast if who.islower()} | set(HEROES))
     for number in range(count):
