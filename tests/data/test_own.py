@@ -89,9 +89,7 @@ def test_no_question_of_the_recipe_has_two_answers() -> None:
         if name != "jokes":
             answers[plain_words(texts[0]) or texts[0]].add(texts[1])
     assert len(answers) > 15_000
-    twice = {question for question, found in answers.items() if len(found) > 1}
-    assert not twice & {plain_words(question) for intent in INTENTS for question in intent["questions"]}
-    assert len(twice) <= 40  # the published small talk has some of its own
+    assert [question for question, found in answers.items() if len(found) > 1] == []
     said = {answer for found in answers.values() for answer in found}
     assert not any("800-273" in answer or "Lifeline" in answer for answer in said)
     assert not answers.keys() & {plain_words(text) for text in JOKES["requests"]}
