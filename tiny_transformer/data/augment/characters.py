@@ -58,7 +58,8 @@ volcano vulture wagon waiter walrus watermelon weasel whale wheel windmill womba
 zookeeper
 """
 HEROES = tuple(_ANYONE.split())
-_ANY_HERO_SHARE = 0.25  # of the stories have such a hero
+_N_HEROES = 2  # those that a story names first
+_ANY_HERO_SHARE = 0.25  # of them become anyone; the others stay in their line
 _PLURALS = {
     "mouse": "mice",
     "goose": "geese",
@@ -105,13 +106,15 @@ def recast(story: str, rng: random.Random) -> str:
         absent = [who for who in cast if who not in present]
         for old, new in zip(present, rng.sample(absent, min(len(present), len(absent))), strict=False):
             roles |= dict(_forms(old, new))
-    if rng.random() < _ANY_HERO_SHARE:
-        hero = next((word for word in re.findall(r"[a-z]+", story) if word in roles), "")
-        strangers = [who for who in HEROES if who not in words and who not in roles.values()]
-        roles |= dict(_forms(_singular(hero), rng.choice(strangers))) if hero else {}
+    heroes = dict.fromkeys(_singular(word) for word in re.findall(r"[a-z]+", story) if word in roles)
+    for hero in list(heroes)[:_N_HEROES]:
+        if rng.random() < _ANY_HERO_SHARE:
+            strangers = [who for who in HEROES if who not in words and who not in roles.values()]
+            roles |= dict(_forms(hero, rng.choice(strangers)))
     return _WORDS.sub(lambda found: _exchanged(found, roles), story) if roles else story
 
 
+@cache
 def _singular(noun: str) -> str:
     """The form in which a cast names whoever is called `noun` in a story."""
     return next(who for cast in CASTS for who in cast if noun in (who, plural(who)))
