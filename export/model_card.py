@@ -20,6 +20,8 @@ from tiny_transformer.text_model import load
 from tiny_transformer.tokenizer import Message
 from tiny_transformer.training_record import TrainingRecord
 
+from .published import beside_published
+
 LIBRARY = "tiny-transformer"
 UNKNOWN_LICENCE = "unknown"
 PIPELINE_TAGS = {"translate": "translation", "chat": "text-generation", "complete": "text-generation"}
@@ -286,6 +288,7 @@ def model_card(bundle: Bundle, report: ParityReport, repo_id: str, *, licence: s
     """The whole README.md of a model repo; equal records give equal text."""
     record = TrainingRecord.read(bundle.folder)
     name = repo_id.rsplit("/", 1)[-1]
+    comparison, comparison_note = beside_published(record, name, bundle.config.n_parameters)
     # Not `ModelCard.from_template`: it reads its own text again and then joins the figures of different data sets.
     template = Template(Path(__file__).with_name("card.md.j2").read_text(encoding="utf-8"), keep_trailing_newline=True)
     card: str = template.render(
@@ -301,6 +304,8 @@ def model_card(bundle: Bundle, report: ParityReport, repo_id: str, *, licence: s
         bare_onnx=bare_onnx(bundle, repo_id),
         record=record,
         results=_results(record),
+        beside_published=_table(comparison[0], comparison[1:]) if comparison else "",
+        beside_published_note=comparison_note,
         report=report,
         parity=_parity(report),
         sources=_sources(record),

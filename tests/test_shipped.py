@@ -65,6 +65,8 @@ def test_the_readme_says_what_the_files_say(name: str):
 def test_the_recipe_is_the_one_that_the_model_was_trained_by(name: str):
     told = json.loads((folder_of(name) / "training.json").read_text(encoding="utf-8"))["recipe"]
     told, recipe = recipe_from_record(told).to_dict(), load_recipe(name).to_dict()
+    # The public test sets came after the translator.
+    recipe["sources"] = [source for source in recipe["sources"] if not source["name"].endswith(".public")]
     added = told["sources"][len(recipe["sources"]) :]
     assert {**told, "sources": told["sources"][: len(recipe["sources"])]} == recipe
     for source in added:  # with --also

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.training_fixtures import byte_tokenizer, write_jsonl, write_pairs
-from tiny_transformer.data import files
+from tiny_transformer.data import batches, files
 from tiny_transformer.data.cache import tokenized
-from tiny_transformer.data.examples import read_examples
-from tiny_transformer.data.files import DataFile, content_hash, exists, locate, open_text
+from tiny_transformer.data.examples import read_examples, source_bytes
+from tiny_transformer.data.files import DataFile, content_hash, exists, join, locate, open_text, shipped_data
 from tiny_transformer.data.records import Pair, read_all
 from tiny_transformer.data.source import Source
 from tiny_transformer.errors import DataError
@@ -47,6 +47,17 @@ def test_a_compressed_file_is_found_under_either_name(tmp_path: Path) -> None:
         assert (file.name, file.path, file.suffix) == (str(path), packed, ".tsv")
     assert list(read_examples(Source(name="a", path="a.tsv"), str(tmp_path), "train")) == wanted
     assert not exists(str(tmp_path / "b.tsv"))
+
+
+def test_much_text_counts_as_much_when_it_is_compressed() -> None:
+    """Eight variants of the translator's pairs are tokenized on every core at once."""
+    sources = [source for source in load_recipe("translate").sources if source.split == "train"]
+    for source in sources:
+        found = source_bytes(source, shipped_data())
+        ((file,),) = locate(join(shipped_data(), source.path))
+        assert len(text_of(file.path)) / 2 < found < 2 * len(text_of(file.path))
+    total = sum(source.variants * source_bytes(source, shipped_data()) for source in sources)
+    assert total > batches._MIN_PARALLEL_BYTES
 
 
 def test_parallel_files_and_folders_may_be_compressed(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from export.model_card import (
     model_card,
     written_by_hand,
 )
+from export.published import published
 from tests.support.hub_driver import stand_in_report
 from tiny_transformer.bundle import CURVE, EVALUATION, TRAINING, Bundle
 from tiny_transformer.errors import BundleError, ExportError
@@ -116,6 +117,23 @@ def test_the_text_has_results_parity_data_and_attributions(bundle: Bundle) -> No
     assert "8.0 minutes on 1 × H200 at 1,300,000 tokens/s with seed 7" in card
     assert f"![Loss over the training run]({CURVE})" in card
     assert "## Limits" in card
+
+
+def test_a_translator_measured_on_the_public_set_stands_beside_published_systems(bundle: Bundle) -> None:
+    assert "Beside published systems" not in model_card(bundle, stand_in_report(bundle), REPO)
+    figure = {"examples": 16_869, "metrics": {"bleu": 47.434}}
+    values = training(data={s.file: s.sha256 for s in published()[0]})
+    values["results"]["test"]["de-en.public"] = figure
+    (bundle.folder / TRAINING).write_text(json.dumps(values), encoding="utf-8")
+    section = model_card(bundle, stand_in_report(bundle), REPO).partition("### Beside published systems\n\n")[2]
+    assert section.startswith(
+        "| BLEU | parameters | German → English |\n| --- | --- | --- |\n| model | 0.0 M | **47.43** |"
+    )
+    assert (
+        "| [OPUS-MT, opus-mt-de-en](https://huggingface.co/Helsinki-NLP/opus-mt-de-en) | 74 M | 53.1 to 53.5 |\n"
+        in section
+    )
+    assert "less 696 of deu-eng.\n\n## Parity" in section
 
 
 def test_equal_facts_give_equal_bytes(bundle: Bundle) -> None:

@@ -10,7 +10,7 @@ import tiny_transformer as tt
 from tests.support.models import ROOT
 from tests.support.training_fixtures import small_recipe, write_pairs
 from tiny_transformer.cli import main
-from tiny_transformer.data.examples import read_examples
+from tiny_transformer.data.examples import plain_words, read_examples
 from tiny_transformer.errors import DataError, InputError
 from tiny_transformer.generation import GenerationOptions
 from tiny_transformer.text_model import TextModel
@@ -90,12 +90,15 @@ def test_a_stopped_run_goes_on_and_asks_nothing_twice(
     assert not partial.exists()
 
 
-def test_no_target_of_dev_or_test_is_used(work: Distillation, tmp_path: Path) -> None:
+def test_no_sentence_of_dev_or_test_is_used(work: Distillation, tmp_path: Path) -> None:
     said = work.teacher.generate(SOURCES[4]).text
     write_pairs(tmp_path / "test.tsv", [("anything", said.upper().rstrip(".") + " !")])
     forbidden = read_forbidden([str(tmp_path / "test.tsv")])
     assert len(distil(replace(work, forbidden=forbidden), tmp_path / "d.tsv")) == len(SOURCES) - 1
     assert SOURCES[4] not in {source for source, _ in lines(tmp_path / "d.tsv")}
+    forbidden = frozenset({plain_words(SOURCES[5])})
+    assert len(distil(replace(work, forbidden=forbidden), tmp_path / "e.tsv")) == len(SOURCES) - 1
+    assert SOURCES[5] not in {source for source, _ in lines(tmp_path / "e.tsv")}
 
 
 def test_back_translation_reads_the_second_side_and_puts_it_last(

@@ -34,7 +34,7 @@ def test_the_shipped_recipes_stay_within_their_size(name: str, most: int) -> Non
 
 
 def test_every_shipped_recipe_is_tested() -> None:
-    assert recipe_names() == ["chat", "multi30k-en-de", "tiny", "translate", "translate-teacher"]
+    assert recipe_names() == ["chat", "multi30k-en-de", "tiny", "translate", "translate-both-ways", "translate-teacher"]
 
 
 def test_every_line_with_a_choice_of_a_shipped_recipe_is_known() -> None:

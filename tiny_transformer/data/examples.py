@@ -89,8 +89,8 @@ def interleaved_files(source: Source, root: str) -> list[tuple[DataFile, ...]]:
 
 
 def source_bytes(source: Source, root: str) -> int:
-    """How much text is behind a source."""
-    return sum(file.path.stat().st_size for unit in source_files(source, root) for file in unit)
+    """About how much text is behind a source."""
+    return sum(file.text_bytes for unit in source_files(source, root) for file in unit)
 
 
 def reversed_words() -> Iterator[str]:

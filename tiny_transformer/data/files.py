@@ -18,8 +18,8 @@ HUB = "hf://"
 EXTENSIONS = (".tsv", ".jsonl", ".txt")
 XZ = ".xz"
 _CHECKOUT = Path(__file__).resolve().parents[2]
-# Text shrinks three- to fivefold, repetitive text perhaps a hundredfold; a file made to fill the memory 7,000-fold.
-_MAX_GROWTH = 300
+_USUAL_GROWTH = 4  # when it is decompressed: our files of text grow two- to sevenfold
+_MAX_GROWTH = 300  # repetitive text may grow a hundredfold, a file made to fill the memory 7,000-fold
 _MAX_UNCHECKED = 1 << 26  # bytes of text that any compressed file may hold, however small it is
 _DICTIONARY_LIMIT = 1 << 27  # bytes of memory: xz -9, the highest level, needs 65 MiB to decompress
 _CHUNK = 1 << 16  # bytes read or decompressed at once
@@ -37,6 +37,12 @@ class DataFile:
     def suffix(self) -> str:
         """What the text is, by the name of the file: .tsv for pairs.tsv and for pairs.tsv.xz."""
         return Path(self.path.name.removesuffix(XZ)).suffix
+
+    @property
+    def text_bytes(self) -> int:
+        """How much text the file holds; of a compressed one, about."""
+        size = self.path.stat().st_size
+        return _USUAL_GROWTH * size if self.path.suffix == XZ else size
 
 
 def shipped_data() -> str:

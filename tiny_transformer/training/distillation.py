@@ -216,8 +216,11 @@ def distil(
     partial = out.with_name(out.name + ".partial")
     done = _resumed(partial, work.signature)
     prompts = [work.teacher.prompt(work.tag + source) for source in work.sources]
-    # A source the teacher could read only a part of would get half a translation.
-    done |= {i: [] for i, prompt in enumerate(prompts) if prompt.notices}
+    # A source the teacher could read only a part of would get half a translation, and back-translated, a sentence that
+    # the student will be evaluated by would be what it learns to write.
+    for i, (source, prompt) in enumerate(zip(work.sources, prompts, strict=True)):
+        if prompt.notices or plain_words(source) in work.forbidden:
+            done[i] = []
     left = sorted((i for i in range(len(prompts)) if i not in done), key=lambda i: prompts[i].n_tokens)
     rows = max(1, work.batch_rows // work.options.num_beams)
     with (
