@@ -26,7 +26,7 @@ from .published import beside_published
 LIBRARY = "tiny-transformer"
 UNKNOWN_LICENCE = "unknown"
 PIPELINE_TAGS = {"translate": "translation", "chat": "text-generation", "complete": "text-generation"}
-METRICS = {"bleu": "BLEU", "chrf": "chrF", "accuracy": "Accuracy", "exact_match": "Exact match"}
+METRICS = {"bleu": "BLEU", "chrf": "chrF", "accuracy": "Accuracy", "stories": "Stories", "exact_match": "Exact match"}
 # The Hub's own identifiers; its validator lets any word pass, and its pages then show none.
 _LICENCES = """
     afl-3.0 agpl-3.0 apache-2.0 artistic-2.0 bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear bsl-1.0 c-uda cc cc0-1.0

@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -169,6 +170,25 @@ def test_chat_through_a_pipe(
     assert done.out == f"{one}\n{two}\n{one}\n"
     feed(b"hi")  # the end of the input ends the dialogue
     assert run_cli("chat", folder, *EAGER, *options).out == f"{one}\n"
+
+
+def test_talks_of_a_file_are_replayed_as_a_transcript(
+    run_cli: Callable[..., Finished], make_bundle: BundleFactory, tmp_path: Path
+) -> None:
+    folder = make_bundle("decoder-only", max_length=64).folder
+    model = tt.load(folder, "eager", device="cpu")
+    first: Any = [{"role": "user", "content": "hi"}]
+    one = model.reply(first, max_new_tokens=4).text
+    history = [*first, {"role": "assistant", "content": one}, {"role": "user", "content": "and?"}]
+    two = model.reply(history, max_new_tokens=4).text
+    talks = tmp_path / "talks.jsonl"
+    talks.write_text('{"turns": ["hi", "and?"]}\n{"turns": ["hi"]}\n', encoding="utf-8")
+    done = run_cli("chat", folder, *EAGER, "--max-new-tokens", "4", "--replay", str(talks))
+    assert done.out == f"# 1\n> hi\n{one}\n> and?\n{two}\n\n# 2\n> hi\n{one}\n"
+    talks.write_text('{"messages": [{"role": "user", "content": "hi"}]}\n', encoding="utf-8")
+    done = run_cli("chat", folder, *EAGER, "--replay", str(talks))
+    assert done.code == 2
+    assert "the user's turns alone" in done.err
 
 
 def test_a_long_chat_goes_on_and_says_what_it_forgets(

@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,6 +30,14 @@ class Question:
 
     prompt: str | tuple[Message, ...]  # a source text, or a dialogue that ends with the user's turn
     answer: str
+    also_right: tuple[str, ...] = ()  # further answers that are as good: any joke that was not told yet
+    # A story is the answer: for each thing that it must speak of, the forms of its name ("fox", "foxes").
+    story_of: tuple[tuple[str, ...], ...] | None = None
+
+    @property
+    def has_one_answer(self) -> bool:
+        """Whether there is one text by which alone a reply can be measured."""
+        return self.story_of is None and not self.also_right
 
 
 @dataclass(frozen=True)
@@ -97,9 +106,33 @@ def translation_metrics(
     return Evaluation(len(references), metrics, {name: score.signature for name, score in scores.items()})
 
 
-def reply_metrics(replies: Sequence[str], answers: Sequence[str]) -> Evaluation:
-    """Share of replies that are the intended answer."""
-    return Evaluation(len(answers), {"accuracy": accuracy(replies, answers)})
+def reply_metrics(replies: Sequence[str], questions: Sequence[Question]) -> Evaluation:
+    """Share of replies that are right; where stories were asked for, also the share that are stories at all."""
+    _check(replies, questions)
+    pairs = list(zip(replies, questions, strict=True))
+    metrics = {"accuracy": _percentage(is_right(reply, question) for reply, question in pairs)}
+    if all(question.story_of is not None for question in questions):
+        metrics["stories"] = _percentage(map(is_story, replies))
+    return Evaluation(len(questions), metrics)
+
+
+def is_right(reply: str, question: Question) -> bool:
+    """Whether a reply is an answer to the question, or a story of every thing that was asked for."""
+    if question.story_of is None:
+        return _plain(reply) in {_plain(answer) for answer in (question.answer, *question.also_right)}
+    words = set(re.findall(r"[a-z-]+", reply.lower()))
+    return is_story(reply) and all(words.intersection(forms) for forms in question.story_of)
+
+
+_SHORTEST_STORY = 200  # characters; every fixed answer is shorter
+_SENTENCE_END = re.compile(r"""[.!?]["'”’)]*(?=\s|$)""")
+
+
+def is_story(text: str) -> bool:
+    """Whether a reply has the form of a story: 200 characters or more, three sentences or more, and an end."""
+    text = text.strip()
+    ends = list(_SENTENCE_END.finditer(text))
+    return len(text) >= _SHORTEST_STORY and len(ends) >= 3 and ends[-1].end() == len(text)
 
 
 def evaluate_model(
@@ -129,7 +162,7 @@ def evaluate_model(
             progress(1)
     if isinstance(questions[0].prompt, str):
         return translation_metrics(found, answers, tokenize)
-    return reply_metrics(found, answers)
+    return reply_metrics(found, questions)
 
 
 def evaluate_paragraphs(
@@ -244,7 +277,12 @@ def _sacrebleu(metric: Any, hypotheses: Sequence[str], references: Sequence[str]
     return Score(float(score.score), str(metric.get_signature()))
 
 
-def _check(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+def _percentage(right: Iterable[bool]) -> float:
+    found = list(right)
+    return 100.0 * sum(found) / len(found)
+
+
+def _check(hypotheses: Sequence[str], references: Sequence[object]) -> None:
     if not references or len(hypotheses) != len(references):
         template = "{texts} texts cannot be compared with {references} references; pair them up."
         raise InputError(template, texts=len(hypotheses), references=len(references))

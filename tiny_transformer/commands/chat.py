@@ -23,6 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Where the model runs, what it is told first, and how tokens are chosen."""
     parser.add_argument("bundle", metavar="BUNDLE", help="a folder with a chat model")
     parser.add_argument("--system", metavar="TEXT", help="a system message to begin with")
+    parser.add_argument(
+        "--replay",
+        metavar="FILE",
+        help='JSON lines of {"turns": ["Hi", …]}: let the model reply to each turn of each talk, and print all of it',
+    )
     add_backend_arguments(parser)
     add_decoding_arguments(parser)
 
@@ -40,7 +45,27 @@ def run(options: argparse.Namespace) -> None:
         raise InputError(template, bundle=options.bundle, task=model.task)
     decoding = decoding_options(options)
     GenerationOptions.from_keywords(decoding, model.bundle.generation)  # a wrong option is said before the first turn
-    _talk(model, options.system, decoding)
+    if options.replay:
+        _replay(model, options.replay, options.system, decoding)
+    else:
+        _talk(model, options.system, decoding)
+
+
+def _replay(model: "TextModel", file: str, system: str | None, decoding: dict[str, Any]) -> None:
+    """What the user says comes from a file: a transcript, always the same for the same model."""
+    from tiny_transformer.data.files import locate
+    from tiny_transformer.data.records import read_all
+    from tiny_transformer.errors import InputError
+
+    for number, turns in enumerate(read_all(locate(file), "dialogues", file), start=1):
+        if not all(isinstance(turn, str) for turn in turns):
+            raise InputError("{file} holds messages; a talk to replay is the user's turns alone.", file=file)
+        history: list[Message] = [{"role": "system", "content": system}] if system else []
+        print(f"{'' if number == 1 else chr(10)}# {number}")
+        for turn in turns:
+            print(f"> {turn}")
+            history.append({"role": "user", "content": turn})
+            history.append({"role": "assistant", "content": _reply(model, history, decoding)})
 
 
 def _talk(model: "TextModel", system: str | None, decoding: dict[str, Any]) -> None:

@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--failures", action="store_true", help="with --cases: list what the model gets wrong")
     parser.add_argument("--save", action="store_true", help="with --cases: keep figures and failures for the card")
+    parser.add_argument("--recipe", metavar="NAME", help="the test sets of this recipe instead of the model's own")
     parser.add_argument("--backend", default="auto", help="auto, eager, torchscript, onnx or onnx-int8")
     parser.add_argument("--device", help="cpu or cuda")
     parser.add_argument("--threads", type=int, metavar="N", help="of the CPU")
@@ -84,9 +85,9 @@ def run(options: argparse.Namespace) -> None:
             atomic.write_file(model.bundle.folder / CASES, report.to_json())
         return
     tokenize = options.tokenize
-    if options.sources is not None or (options.data and options.data[0].is_dir()):
+    if options.recipe or options.sources is not None or (options.data and options.data[0].is_dir()):
         root = str(options.data[0]) if options.data else ""
-        recipe, groups = card_questions(model.bundle.folder, root, options.sources or ())
+        recipe, groups = card_questions(model.bundle.folder, root, options.sources or (), options.recipe or "")
         given = {"num_beams": recipe.evaluation.num_beams} | given
         tokenize = tokenize or recipe.evaluation.tokenize
     else:
@@ -105,11 +106,12 @@ def run(options: argparse.Namespace) -> None:
         values = {name: evaluation.to_dict() for name, evaluation in found.items()}
         print(json.dumps(values.get("", values), ensure_ascii=False))
         return
+    width = max(16, *map(len, found))
     for name, evaluation in found.items():
         print(f"{name + ': ' if name else ''}{evaluation.examples:,} examples", file=sys.stderr)
         for metric, value in evaluation.metrics.items():
             line = f"{metric:<12} {value:6.2f}  {evaluation.signatures.get(metric, '')}".rstrip()
-            print(f"{name:<16} {line}" if name else line)
+            print(f"{name:<{width}} {line}" if name else line)
 
 
 def _print_cases(report: "CaseReport", options: argparse.Namespace) -> None:

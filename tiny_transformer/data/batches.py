@@ -167,7 +167,8 @@ class TrainingData:
             context = multiprocessing.get_context("spawn")  # a fork would share locks of torch's threads
             with context.Pool(min(len(jobs), os.cpu_count() or 1)) as pool:
                 work = [
-                    (source, self.root, spelling, output_size, self.max_length, variant) for source, variant in jobs
+                    (source, self.root, spelling, output_size, self.max_length, variant, self.sources)
+                    for source, variant in jobs
                 ]
                 pool.starmap(_tokenize, work, chunksize=1)
         for source, variant in jobs:
@@ -194,15 +195,25 @@ class TrainingData:
         # Opening hashes the tokenizer and asks for files' times: once a run, not once an epoch.
         key = (source.name, variant)
         if key not in self._parts:
-            self._parts[key] = tokenized(source, self.root, self.tokenizer, self.max_length, variant=variant)
+            self._parts[key] = tokenized(
+                source, self.root, self.tokenizer, self.max_length, variant=variant, among=self.sources
+            )
         return self._parts[key]
 
 
-def _tokenize(source: Source, root: str, spelling: str, output_size: int, max_length: int, variant: int) -> None:
+def _tokenize(
+    source: Source,
+    root: str,
+    spelling: str,
+    output_size: int,
+    max_length: int,
+    variant: int,
+    among: Sequence[Source],
+) -> None:
     """One job of a pool: the result stays on disk."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the pool already fills the cores
     tokenizer = Tokenizer.from_json(spelling, output_size=output_size)
-    tokenized(source, root, tokenizer, max_length, variant=variant)
+    tokenized(source, root, tokenizer, max_length, variant=variant, among=among)
 
 
 def _repeated(count: int, repeat: float, rng: np.random.Generator) -> np.ndarray:

@@ -4,18 +4,18 @@ import hashlib
 import json
 import logging
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from tiny_transformer import atomic
 from tiny_transformer.data.augment import Compose
 from tiny_transformer.data.encoding import Encoded, encode_examples
-from tiny_transformer.data.examples import interleaved_files, read_examples, source_files
+from tiny_transformer.data.examples import interleaved_files, partners, read_examples, source_files
 from tiny_transformer.data.files import cache_folder, content_hash
 from tiny_transformer.data.source import Source
 from tiny_transformer.tokenizer import Tokenizer
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 # Settings that the ids don't depend on.
 _WITHOUT_EFFECT = ("path", "repeat", "variants", "evaluated", "licence", "attribution", "url")
-_VERSION = 5  # counts changes of the layout and of how examples become ids
+_VERSION = 6  # counts changes of the layout and of how examples become ids
 _FLUSH = 1 << 18  # numbers gathered in memory before they go to the file
 
 
@@ -55,15 +55,22 @@ class Part:
 
 
 def tokenized(
-    source: Source, root: str, tokenizer: Tokenizer, max_length: int, *, split: str = "train", variant: int = 0
+    source: Source,
+    root: str,
+    tokenizer: Tokenizer,
+    max_length: int,
+    *,
+    split: str = "train",
+    variant: int = 0,
+    among: Sequence[Source] = (),
 ) -> Part:
-    """The ids of one split of a source; only the first call for the same content does any work."""
+    """The ids of one split of a source among those of a recipe; only the first call for the same content works."""
     # Only training is varied: what is evaluated stays as the tokenizer spells it.
     variant = variant % source.variants if split == "train" else 0
-    folder = cache_folder() / "tokens" / _key(source, root, tokenizer, max_length, split, variant)
+    folder = cache_folder() / "tokens" / _key(source, root, tokenizer, max_length, split, variant, among)
     if not folder.is_dir():
         dropout = source.bpe_dropout if variant else 0.0
-        examples = read_examples(source, root, split, variant)
+        examples = read_examples(source, root, split, variant, among)
         if split == "train" and not variant:
             logger.info(
                 "tokenizing %s%s", source.name, f" in {source.variants} variants" if source.variants > 1 else ""
@@ -74,24 +81,47 @@ def tokenized(
     return _open(folder)
 
 
-def _key(source: Source, root: str, tokenizer: Tokenizer, max_length: int, split: str, variant: int) -> str:
+def _key(
+    source: Source,
+    root: str,
+    tokenizer: Tokenizer,
+    max_length: int,
+    split: str,
+    variant: int,
+    among: Sequence[Source],
+) -> str:
     """Hash of everything the ids depend on; where the file lies and how often it is repeated are not among it."""
     varied = source if split == "train" else replace(source.without(Compose), bpe_dropout=0.0)
-    settings = {k: v for k, v in varied.to_dict().items() if k not in _WITHOUT_EFFECT}
-    for transform in settings["transforms"]:
-        transform.pop("interleave_with", None)  # a path: what the files hold is hashed below
     values = {
         "version": _VERSION,
-        "files": [[content_hash(file) for file in unit] for unit in source_files(source, root)],
-        "interleaved": [[content_hash(file) for file in unit] for unit in interleaved_files(varied, root)],
+        **_content(varied, root),
+        "partners": [_content(other, root) for other in _partners_of_all(varied, among)],
         "tokenizer": hashlib.sha256(tokenizer.to_json().encode()).hexdigest(),
         "output_size": tokenizer.output_size,
-        "settings": settings,
         "max_length": max_length,
         "split": split,
         "variant": variant,
     }
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def _content(source: Source, root: str) -> dict[str, Any]:
+    """The settings of a source that its examples depend on, and the hashes of its files."""
+    settings = {k: v for k, v in source.to_dict().items() if k not in _WITHOUT_EFFECT}
+    for transform in settings["transforms"]:
+        transform.pop("interleave_with", None)  # a path: what the files hold is hashed below
+    return {
+        "files": [[content_hash(file) for file in unit] for unit in source_files(source, root)],
+        "interleaved": [[content_hash(file) for file in unit] for unit in interleaved_files(source, root)],
+        "settings": settings,
+    }
+
+
+def _partners_of_all(source: Source, among: Sequence[Source]) -> list[Source]:
+    """What is joined to a source, and what those leave their phrasings to."""
+    direct = partners(source, among)
+    further = (other for partner in direct for other in partners(partner.without(Compose), among))
+    return [other.without(Compose) for other in {found.name: found for found in (*direct, *further)}.values()]
 
 
 def _write(folder: Path, rows: Iterable[Encoded], vocab_size: int) -> None:

@@ -1,9 +1,8 @@
 """From the files of a source to examples: which split each belongs to, and what the source's transforms make of it."""
 
-import hashlib
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from tiny_transformer.data.augment import (
@@ -11,18 +10,35 @@ from tiny_transformer.data.augment import (
     AlternateRoles,
     Balance,
     Compose,
+    GiveWay,
+    Reanswer,
     Recast,
     Rephrase,
     SwapSides,
     Tag,
     UseAnalogies,
 )
+from tiny_transformer.data.augment.characters import recast
+from tiny_transformer.data.augment.composition import composed, joke_dialogues
 from tiny_transformer.data.augment.pairs import transformed
-from tiny_transformer.data.augment.small_talk import composed, small_talk, unanswerable
-from tiny_transformer.data.augment.stories import recast, story_dialogue
+from tiny_transformer.data.augment.small_talk import small_talk, unanswerable
+from tiny_transformer.data.augment.stories import story_dialogue
 from tiny_transformer.data.files import DataFile, join, locate
-from tiny_transformer.data.records import FORMATS, GENERATED, Dialogue, Example, Pair, Text, read_all, texts_of, turns
-from tiny_transformer.data.source import Source
+from tiny_transformer.data.records import (
+    FORMATS,
+    GENERATED,
+    Dialogue,
+    Example,
+    Jokes,
+    Pair,
+    Text,
+    plain_words,
+    read_all,
+    split_of,
+    texts_of,
+    turns,
+)
+from tiny_transformer.data.source import Source, named_sources
 from tiny_transformer.errors import DataError
 from tiny_transformer.tokenizer import Message
 
@@ -30,16 +46,19 @@ Keyed = tuple[str, Example]  # an example after the text that decides its split
 _N_WORDS, _SHORTEST, _LONGEST, _SEED = 20_000, 3, 10, 2017  # of the generated words; lengths in letters
 
 
-def read_examples(source: Source, root: str, split: str, variant: int = 0) -> Iterator[Example]:
-    """The examples of one split, in the files' order; a composed source is shuffled by its variant."""
+def read_examples(
+    source: Source, root: str, split: str, variant: int = 0, among: Sequence[Source] = ()
+) -> Iterator[Example]:
+    """The examples of one split, in the files' order; a composed source is shuffled by its variant.
+
+    `among` are the sources of the recipe, of which transforms may name some.
+    """
     if source.split != split and not (source.split == "train" and split in source.held_out):
         return
-    examples = _of_split(source, root, split, variant)
+    examples = _of_split(source, root, split, variant, among)
     compose = source.transform(Compose)
     if split == "train" and compose is not None:
-        dialogues = (example for example in examples if isinstance(example, Dialogue))
-        others = _interleaved_dialogues(source, compose.interleave_with, root)
-        examples = composed(dialogues, compose, f"compose {variant} {source.name}", others)
+        examples = _composed(source, compose, examples, root, variant, among)
     found = False
     for example in examples:
         found = True
@@ -50,9 +69,14 @@ def read_examples(source: Source, root: str, split: str, variant: int = 0) -> It
         raise DataError(template, source=source.path or source.format, split=split)
 
 
-def held_out(source: Source, root: str, split: str) -> list[Example]:
+def held_out(source: Source, root: str, split: str, among: Sequence[Source] = ()) -> list[Example]:
     """Exactly the items of a source that training leaves out for `split` ("dev" or "test")."""
-    return list(read_examples(source, root, split))
+    return list(read_examples(source, root, split, among=among))
+
+
+def partners(source: Source, among: Sequence[Source]) -> list[Source]:
+    """The other sources of the recipe that the transforms of a source name."""
+    return [other for other in among if other.name in named_sources(source) and other.name != source.name]
 
 
 def source_files(source: Source, root: str) -> list[tuple[DataFile, ...]]:
@@ -71,22 +95,6 @@ def source_bytes(source: Source, root: str) -> int:
     return sum(file.text_bytes for unit in source_files(source, root) for file in unit)
 
 
-def split_of(text: str, held_out: dict[str, float]) -> str:
-    """Which split a text belongs to, by its hash alone: the same on every machine, whatever else is in the file."""
-    # Case and punctuation are no difference: "Bye" in training would give "bye!" away.
-    fraction = int.from_bytes(hashlib.sha256(plain_words(text).encode()).digest()[:8], "big") / 2**64
-    for split in ("test", "dev"):
-        fraction -= held_out.get(split, 0.0)
-        if fraction < 0:
-            return split
-    return "train"
-
-
-def plain_words(text: str) -> str:
-    """A text without regard to case, punctuation and spacing: what counts when two are the same."""
-    return re.sub(r"[\W_]+", " ", text.lower()).strip()
-
-
 def reversed_words() -> Iterator[str]:
     """20,000 different words of 3 to 10 letters, always the same ones; the task is to reverse each."""
     rng = random.Random(_SEED)
@@ -98,15 +106,56 @@ def reversed_words() -> Iterator[str]:
             yield word
 
 
-def _of_split(source: Source, root: str, split: str, variant: int) -> Iterator[Example]:
+def _of_split(source: Source, root: str, split: str, variant: int, among: Sequence[Source] = ()) -> Iterator[Example]:
     wanted = re.compile(source.keep, re.IGNORECASE)
     unwanted = re.compile(source.leave_out, re.IGNORECASE) if source.leave_out else None
+    taken = _answered_by_others(source, root, among)
     records = read_all(source_files(source, root), source.format, source.name, again=variant > 0)
     for key, example in _MAKERS[source.format](source, records, variant):
         if (source.split == "train" and split_of(key, source.held_out) != split) or not wanted.search(key):
             continue
+        if plain_words(key) in taken or plain_words(texts_of(example)[0]) in taken:
+            continue
         if unwanted is None or not any(map(unwanted.search, texts_of(example))):
             yield example
+
+
+def _answered_by_others(source: Source, root: str, among: Sequence[Source]) -> Collection[str]:
+    """The plain words of every phrasing that the source leaves to others, in whatever split it is there."""
+    give_way = source.transform(GiveWay)
+    if give_way is None:
+        return ()
+    found: set[str] = set()
+    for other in among:
+        if other.name in give_way.to and other.name != source.name:
+            for record in read_all(source_files(other, root), other.format, other.name, again=True):
+                found.update(map(plain_words, record.requests if isinstance(record, Jokes) else record[0]))
+    return found - {""}
+
+
+def _composed(
+    source: Source, compose: Compose, examples: Iterator[Example], root: str, variant: int, among: Sequence[Source]
+) -> Iterator[Example]:
+    mixed = [other for other in partners(source, among) if other.name in compose.mix_with]
+    pools = [
+        [example for example in _of_split(other, root, "train", variant, among) if isinstance(example, Dialogue)]
+        for other in mixed
+    ]
+    jokes = [
+        joke
+        for other in (source, *mixed)
+        if other.format == "jokes"
+        for record in read_all(source_files(other, root), other.format, other.name, again=True)
+        for joke in record.jokes
+    ]
+    return composed(
+        (example for example in examples if isinstance(example, Dialogue)),
+        compose,
+        f"compose {variant} {source.name}",
+        _interleaved_dialogues(source, compose.interleave_with, root),
+        [pool for pool in pools if pool],
+        jokes,
+    )
 
 
 def _pairs(source: Source, records: Iterable[tuple[str, str]], variant: int) -> Iterator[Keyed]:
@@ -136,14 +185,21 @@ def _dialogues(source: Source, records: Iterable[Any], variant: int) -> Iterator
 
 def _intents(source: Source, records: Iterable[Any], variant: int) -> Iterator[Keyed]:
     balance, analogies = source.transform(Balance), source.transform(UseAnalogies)
+    reanswer = source.transform(Reanswer)
+    answers = reanswer.answers if reanswer is not None else {}
     return small_talk(
-        list(records),
+        [(questions, answers.get(answer, answer)) for questions, answer in records],
         variant,
         _is_trained_on(source),
         strength=balance.strength if balance is not None else 0.0,
         analogies=analogies.share if analogies is not None else 0.0,
         rephrased=source.transform(Rephrase) is not None,
     )
+
+
+def _jokes(source: Source, records: Iterable[Jokes], variant: int) -> Iterator[Keyed]:
+    rephrased = source.transform(Rephrase) is not None
+    return joke_dialogues(list(records), variant, _is_trained_on(source), rephrased=rephrased)
 
 
 def _questions(source: Source, records: Iterable[str], variant: int) -> Iterator[Keyed]:
@@ -154,10 +210,13 @@ def _questions(source: Source, records: Iterable[str], variant: int) -> Iterator
 
 def _stories(source: Source, records: Iterable[tuple[str, str]], variant: int) -> Iterator[Keyed]:
     is_recast = source.transform(Recast) is not None and variant > 0
-    for story, title in records:
+    rephrased = source.transform(Rephrase) is not None and variant > 0
+    unwanted = re.compile(source.leave_out or "(?!)", re.IGNORECASE)  # before the work, not after it
+    for story, title in ((story, title) for story, title in records if not unwanted.search(story)):
         rng = random.Random(f"{variant} {story[:200]}")
         text = recast(story, rng) if is_recast else story
-        yield story, story_dialogue(text, "" if text != story else title, rng)  # the title names the first characters
+        title = title if text == story else ""  # it names the first characters
+        yield story, story_dialogue(text, title, rng, rephrased=rephrased)
 
 
 # How the records of each format become examples.
@@ -165,6 +224,7 @@ _MAKERS: dict[str, Callable[[Source, Iterable[Any], int], Iterator[Keyed]]] = {
     "pairs": _pairs,
     "dialogues": _dialogues,
     "intents": _intents,
+    "jokes": _jokes,
     "questions": _questions,
     "stories": _stories,
     "text": _texts,
@@ -186,9 +246,9 @@ def _interleaved_dialogues(source: Source, path: str, root: str) -> list[Dialogu
     """Dialogues that questions may come up in; those whose hash holds them out stay out here too."""
     found = map(_dialogue, read_all(interleaved_files(source, root), "dialogues", path, again=True))
     is_trained_on = _is_trained_on(source)
-    return [d for d in found if _takes_turns(d) and is_trained_on(" ".join(texts_of(d)))]
+    return [d for d in found if takes_turns(d) and is_trained_on(" ".join(texts_of(d)))]
 
 
-def _takes_turns(dialogue: Dialogue) -> bool:
+def takes_turns(dialogue: Dialogue) -> bool:
     """Whether the user begins and the two alternate: what is interleaved must not change who asks."""
     return all(message["role"] == ("user", "assistant")[i % 2] for i, message in enumerate(dialogue.messages))

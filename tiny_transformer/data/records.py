@@ -3,9 +3,11 @@
 `FORMATS` at the end declares the formats of files. How a record of a format becomes examples is in `examples.py`.
 """
 
+import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import zip_longest
@@ -54,6 +56,22 @@ def texts_of(example: Example) -> list[str]:
     if isinstance(example, Dialogue):
         return [message["content"] for message in example.messages]
     return [example.text]
+
+
+def split_of(text: str, held_out: Mapping[str, float]) -> str:
+    """Which split a text belongs to, by its hash alone: the same on every machine, whatever else is in the file."""
+    # Case and punctuation are no difference: "Bye" in training would give "bye!" away.
+    fraction = int.from_bytes(hashlib.sha256(plain_words(text).encode()).digest()[:8], "big") / 2**64
+    for split in ("test", "dev"):
+        fraction -= held_out.get(split, 0.0)
+        if fraction < 0:
+            return split
+    return "train"
+
+
+def plain_words(text: str) -> str:
+    """A text without regard to case, punctuation and spacing: what counts when two are the same."""
+    return re.sub(r"[\W_]+", " ", text.lower()).strip()
 
 
 logger = logging.getLogger(__name__)
@@ -254,6 +272,24 @@ def _intent(line: str) -> tuple[list[str], str]:
     return _texts(values.get("questions"), "questions"), _text(values, "answer")
 
 
+@dataclass(frozen=True)
+class Jokes:
+    """Jokes, what gets one of them, and what gets another one after it."""
+
+    requests: tuple[str, ...]
+    more: tuple[str, ...]
+    jokes: tuple[str, ...]
+
+
+def _jokes(line: str) -> Jokes:
+    values = _object(line)
+    return Jokes(
+        tuple(_texts(values.get("requests"), "requests")),
+        tuple(_texts(values.get("more"), "more")),
+        tuple(_texts(values.get("jokes"), "jokes")),
+    )
+
+
 def _story(line: str) -> tuple[str, str]:
     """Story and title; the title may be missing."""
     values = _object(line)
@@ -267,7 +303,7 @@ class Format:
 
     read: Callable[[DataFile, Faults], Iterator[Any]] | None  # the records of a file; None: made without any file
     is_pairs: bool = False  # an example is a source and a target: for translation, and for nothing else
-    has_answer: bool = False  # a question of it has one right answer, by which a model can be measured
+    has_answer: bool = False  # a question of it has a right answer, by which a model can be measured
 
 
 GENERATED = "reversed-words"
@@ -275,6 +311,7 @@ FORMATS = {
     "pairs": Format(_pairs, is_pairs=True, has_answer=True),
     "dialogues": Format(_by_line(_dialogue)),
     "intents": Format(_by_line(_intent), has_answer=True),
+    "jokes": Format(_by_line(_jokes), has_answer=True),
     "questions": Format(_questions),
     "stories": Format(_by_line(_story)),
     "text": Format(_paragraphs),

@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 from tiny_transformer.checks import check_choice, check_number
 from tiny_transformer.config import JsonConfig, defaults_of, require
-from tiny_transformer.data.augment import TRANSFORMS, Transform, transforms_from
+from tiny_transformer.data.augment import TRANSFORMS, Compose, GiveWay, Transform, transforms_from
 from tiny_transformer.data.records import FORMATS
 
 SPLITS = ("train", "dev", "test")
@@ -101,6 +101,12 @@ class Source(JsonConfig):
     def without(self, kind: type[Transform]) -> "Source":
         """The same source without the transform of a kind."""
         return replace(self, transforms=tuple(t for t in self.transforms if not isinstance(t, kind)))
+
+
+def named_sources(source: Source) -> tuple[str, ...]:
+    """The names of other sources that the transforms of a source read."""
+    compose, give_way = source.transform(Compose), source.transform(GiveWay)
+    return (*(compose.mix_with if compose is not None else ()), *(give_way.to if give_way is not None else ()))
 
 
 @dataclass(frozen=True, kw_only=True)

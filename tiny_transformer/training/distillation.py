@@ -19,9 +19,9 @@ from tqdm import tqdm
 from tiny_transformer import atomic
 from tiny_transformer.bundle import WEIGHTS, sha256
 from tiny_transformer.data.augment.small_talk import Intent
-from tiny_transformer.data.examples import plain_words, source_files, split_of
+from tiny_transformer.data.examples import source_files
 from tiny_transformer.data.files import DataFile, locate
-from tiny_transformer.data.records import Faults, on_one_line, read_all, read_records
+from tiny_transformer.data.records import Faults, on_one_line, plain_words, read_all, read_records, split_of
 from tiny_transformer.data.source import Source
 from tiny_transformer.errors import ConfigError, DataError, InputError
 from tiny_transformer.generation import Generated, GenerationOptions, Request, generate_ids

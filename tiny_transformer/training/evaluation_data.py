@@ -1,20 +1,24 @@
 """Questions with an answer to be measured by: of a recipe's splits, or of any file."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 
 from tiny_transformer.bundle import TRAINING
-from tiny_transformer.data.examples import held_out, read_examples
+from tiny_transformer.data.augment.characters import plural
+from tiny_transformer.data.augment.composition import in_mid_talk
+from tiny_transformer.data.augment.stories import story_requests
+from tiny_transformer.data.examples import held_out, read_examples, source_files, takes_turns
 from tiny_transformer.data.files import DataFile, locate, open_text
-from tiny_transformer.data.records import FORMATS, Dialogue, Example, Pair, read_all
+from tiny_transformer.data.records import FORMATS, Dialogue, Example, Pair, read_all, turns
 from tiny_transformer.data.source import Source
 from tiny_transformer.errors import DataError
 from tiny_transformer.evaluation import Question, parse_evaluation
-from tiny_transformer.training.recipe import Recipe, recipe_from_record
+from tiny_transformer.training.recipe import Recipe, load_recipe, recipe_from_record
 from tiny_transformer.training_record import TrainingRecord
 
 
@@ -26,22 +30,90 @@ class QuestionSet:
     questions: tuple[Question, ...]
 
 
-def questions_of(source: Source, root: str, split: str) -> list[Question]:
-    """What a split asks: translations, or replies with one right answer (intents)."""
-    return [question for example in held_out(source, root, split) if (question := _question(source, example))]
-
-
 def question_sets(recipe: Recipe, root: str, split: str, names: Sequence[str] = ()) -> list[QuestionSet]:
-    """One set of questions per source, or per source that is named; sources without questions are left out."""
-    sources = recipe.of_split(split)
-    known = [source.name for source in sources]
-    unknown = [name for name in names if name not in known]
+    """The sets of questions of a recipe, or of the sources that are named; sources without questions are left out.
+
+    A chat model is asked everything twice: alone, and in mid-talk, after a few exchanges about other things.
+    """
+    families = _families(recipe, root, split)
+    unknown = [name for name in names if name not in families]
     if unknown:
         template = "Recipe {recipe} has no {split} set {unknown}; choose among {known}."
-        raise DataError(template, recipe=recipe.name, split=split, unknown=unknown[0], known=", ".join(known) or "none")
-    wanted = [source for source in sources if not names or source.name in names]
-    found = [QuestionSet(source.name, tuple(questions_of(source, root, split))) for source in wanted]
-    return [group for group in found if group.questions]
+        known = ", ".join(families) or "none"
+        raise DataError(template, recipe=recipe.name, split=split, unknown=unknown[0], known=known)
+    chosen = [family for name, family in families.items() if not names or name in names]
+    return [group for family in chosen for group in family() if group.questions]
+
+
+def _families(recipe: Recipe, root: str, split: str) -> dict[str, Callable[[], list[QuestionSet]]]:
+    """By the name of a source, what makes its sets of questions; stories of all sources are asked for as one."""
+    sources = recipe.of_split(split)
+    pools = cache(partial(_pools, sources, root, split, recipe.sources))
+    found: dict[str, Callable[[], list[QuestionSet]]] = {}
+    for source in sources:
+        if source.format == "stories":
+            found["stories"] = partial(_story_sets, split, pools)
+        elif FORMATS[source.format].has_answer:
+            found[source.name] = partial(_source_sets, source, root, split, recipe.sources, pools)
+    return found
+
+
+Pools = Callable[[], list[list[Dialogue]]]
+_MID_TALK = "{} in mid-talk"
+_STORY_REQUESTS = {"dev": 64, "test": 200}  # so many requests are made of the held-out forms
+
+
+def _source_sets(source: Source, root: str, split: str, among: Sequence[Source], pools: Pools) -> list[QuestionSet]:
+    examples = held_out(source, root, split, among)
+    if source.is_pairs:
+        return [QuestionSet(source.name, tuple(Question(e.source, e.target) for e in examples if isinstance(e, Pair)))]
+    jokes = _jokes_of(source, root)
+    dialogues = [example for example in examples if isinstance(example, Dialogue)]
+    first = [dialogue for dialogue in dialogues if len(dialogue.messages) == 2]
+    later = [dialogue for dialogue in dialogues if len(dialogue.messages) > 2]
+    found = []
+    for name, asked in ((source.name, first), (f"{source.name}, another one", later)):
+        for form, group in (("{}", asked), (_MID_TALK, in_mid_talk(asked, pools(), f"{split} {name}"))):
+            found.append(QuestionSet(form.format(name), tuple(_reply_question(d, jokes) for d in group)))
+    return found
+
+
+def _story_sets(split: str, pools: Pools) -> list[QuestionSet]:
+    """Requests in forms that no story of the training data is asked for by."""
+    requests = story_requests(split, _STORY_REQUESTS[split])
+    alone = [turns((request, "")) for request, _ in requests]
+    talks = in_mid_talk(alone, pools(), f"{split} stories")
+    wanted = [tuple((thing, plural(thing)) for thing in things) for _, things in requests]
+    return [
+        QuestionSet(
+            form.format("stories"),
+            tuple(Question(d.messages[:-1], "", story_of=of) for d, of in zip(dialogues, wanted, strict=True)),
+        )
+        for form, dialogues in (("{}", alone), (_MID_TALK, talks))
+    ]
+
+
+def _pools(sources: Sequence[Source], root: str, split: str, among: Sequence[Source]) -> list[list[Dialogue]]:
+    """What may have been said before: the held-out dialogues of each source in which the user begins."""
+    found = [
+        [e for e in held_out(source, root, split, among) if isinstance(e, Dialogue) and takes_turns(e)]
+        for source in sources
+        if not source.is_pairs
+    ]
+    return [pool for pool in found if pool]
+
+
+def _jokes_of(source: Source, root: str) -> tuple[str, ...]:
+    if source.format != "jokes":
+        return ()
+    records = read_all(source_files(source, root), source.format, source.name, again=True)
+    return tuple(joke for record in records for joke in record.jokes)
+
+
+def _reply_question(dialogue: Dialogue, jokes: Sequence[str] = ()) -> Question:
+    *history, last = dialogue.messages
+    told = {message["content"] for message in history}
+    return Question(tuple(history), last["content"], tuple(joke for joke in jokes if joke not in told))
 
 
 def sampled(groups: Sequence[QuestionSet], count: int) -> list[QuestionSet]:
@@ -50,11 +122,17 @@ def sampled(groups: Sequence[QuestionSet], count: int) -> list[QuestionSet]:
     return [QuestionSet(group.name, _spread(group.questions, each)) for group in groups]
 
 
-def card_questions(folder: Path, root: str, names: Sequence[str] = ()) -> tuple[Recipe, list[QuestionSet]]:
+def card_questions(
+    folder: Path, root: str, names: Sequence[str] = (), recipe_name: str = ""
+) -> tuple[Recipe, list[QuestionSet]]:
     """The recipe a folder was trained by, and all that it was measured by in the end: the figures of its card.
 
-    Without a data folder (`root` is empty) the files are those of the checkout's folder `datasets`.
+    With the name of another recipe it is measured by that one's sets. Without a data folder (`root` is empty) the
+    files are those of the checkout's folder `datasets`.
     """
+    if recipe_name:
+        recipe = load_recipe(recipe_name)
+        return recipe, question_sets(recipe, root or recipe.default_root(), "test", names)
     record = TrainingRecord.read(folder)
     if not record.recipe_name:
         template = "{folder} has no {training} that names its test data; name a file of examples."
@@ -84,7 +162,7 @@ def _question(source: Source, example: Example) -> Question | None:
         return Question(example.source, example.target)
     # A free dialogue or a story has no single right answer: it counts in the loss alone.
     if isinstance(example, Dialogue) and FORMATS[source.format].has_answer:
-        return Question(example.messages[:-1], example.messages[-1]["content"])
+        return _reply_question(example)
     return None
 
 

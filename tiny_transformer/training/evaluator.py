@@ -40,7 +40,10 @@ class Evaluator:
 
     def __post_init__(self) -> None:
         sources = self.recipe.of_split("dev")
-        parts = [tokenized(s, self.root, self.tokenizer, self.config.max_length, split="dev") for s in sources]
+        parts = [
+            tokenized(s, self.root, self.tokenizer, self.config.max_length, split="dev", among=self.recipe.sources)
+            for s in sources
+        ]
         self._dev = Rows.of(sources, parts, self.tokenizer) if any(len(part) for part in parts) else None
         self._generation = generation_config(self.recipe, self.tokenizer, self.config)
         self.dev = question_sets(self.recipe, self.root, "dev")
@@ -54,7 +57,8 @@ class Evaluator:
         options = GenerationOptions(max_new_tokens=min(settings.max_new_tokens, self.config.max_length), logprobs=False)
         found = [self.answer(model, group.questions, options) for group in sampled(self.dev, settings.max_examples)]
         for name in found[0].metrics if found else ():
-            metrics[name] = float(np.mean([evaluation.metrics[name] for evaluation in found]))
+            if all(name in evaluation.metrics for evaluation in found):  # only stories are counted as stories
+                metrics[name] = float(np.mean([evaluation.metrics[name] for evaluation in found]))
         return metrics
 
     # Evaluation runs the layers with other arguments than training: compiling them for it would never pay.
@@ -93,10 +97,10 @@ class Evaluator:
             texts += self._generate(backend, prompts, options)
             progress(len(prompts))
         model.train(training)
-        answers = [question.answer for question in questions]
         if self.config.is_encoder_decoder:
+            answers = [question.answer for question in questions]
             return translation_metrics(texts, answers, self.recipe.evaluation.tokenize)
-        return reply_metrics(texts, answers)
+        return reply_metrics(texts, questions)
 
     def prompt(self, question: Question, options: GenerationOptions) -> Prompt:
         """What the model reads for a question: the same as when it is served."""

@@ -249,8 +249,9 @@ def _measured_here(groups: Sequence[QuestionSet], device: torch.device) -> list[
 
 
 def evaluation_lines(run: Finished) -> str:
-    """`evaluation.jsonl`: a fixed sample of the test questions, equally many of each source."""
-    groups = sampled(question_sets(run.recipe, run.root, "test"), EVALUATION_LINES)
+    """`evaluation.jsonl`: a fixed sample of the test questions with one answer, equally many of each set."""
+    groups = [g for g in question_sets(run.recipe, run.root, "test") if all(q.has_one_answer for q in g.questions)]
+    groups = sampled(groups, EVALUATION_LINES)
     return "".join(evaluation_line(question) for group in groups for question in group.questions)
 
 

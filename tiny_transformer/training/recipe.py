@@ -12,7 +12,7 @@ from tiny_transformer.checks import check_choice
 from tiny_transformer.config import TASKS, JsonConfig, ModelConfig, defaults_of
 from tiny_transformer.data.files import HUB, XZ, exists, join, shipped_data
 from tiny_transformer.data.records import FORMATS, GENERATED
-from tiny_transformer.data.source import Source, migrated
+from tiny_transformer.data.source import Source, migrated, named_sources
 from tiny_transformer.errors import ConfigError
 from tiny_transformer.tokenizer import Tokenizer
 from tiny_transformer.training.settings import EvaluationSettings, Phase, TokenizerSettings, TrainingSettings
@@ -194,6 +194,11 @@ def _check(recipe: Recipe, where: str) -> None:
                 task=recipe.task,
                 fitting=" or ".join(fitting),
             )
+    for source in recipe.sources:
+        strangers = sorted(set(named_sources(source)) - set(names))
+        if strangers:
+            template = "{where}: a transform of {source} names the unknown source {stranger}; correct it."
+            raise ConfigError(template, where=where, source=source.name, stranger=strangers[0])
     for phase in recipe.phases:
         strangers = sorted(set(phase.repeat) - set(names))
         if strangers:

@@ -193,7 +193,7 @@ def learned_tokenizer(recipe: Recipe, root: str, *, show_progress: bool = True) 
     def examples() -> Iterator[Example]:
         for source in _train_sources(recipe):
             for variant in range(min(source.variants, 2) if source.transforms else 1):
-                yield from read_examples(source.without(Compose), root, "train", variant)
+                yield from read_examples(source.without(Compose), root, "train", variant, among=recipe.sources)
 
     settings = recipe.tokenizer
     texts = chain.from_iterable(map(texts_of, examples()))

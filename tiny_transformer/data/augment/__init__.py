@@ -5,14 +5,14 @@ whatever their order in the recipe. Variant 0 of a source is its text as it stan
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 from tiny_transformer.checks import check_choice, check_number, check_whole
 from tiny_transformer.config import JsonConfig, defaults_of, require
 
-DIALOGUE_FORMATS = ("dialogues", "intents", "questions", "stories")
+DIALOGUE_FORMATS = ("dialogues", "intents", "jokes", "questions", "stories")
 _MOST_FILLED = 10_000  # pairs of one template
 _MOST_JOINED = 1_000  # dialogues in one: far beyond any context, so that a typing error is noticed
 
@@ -116,6 +116,27 @@ class AlternateRoles(Transform):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GiveWay(Transform):
+    """Phrasings that another source of the recipe answers are left to that source, in all variants and splits."""
+
+    name: str = "give_way"
+    formats: ClassVar[tuple[str, ...]] = ("intents", "questions")
+    to: tuple[str, ...] = ()  # names of sources of intents or jokes
+
+    def __post_init__(self) -> None:
+        require(bool(self.to), 'The transform give_way needs the names of sources, such as to = ["own"].')
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reanswer(Transform):
+    """Some intents get another answer than the file's, in all variants and splits."""
+
+    name: str = "reanswer"
+    formats: ClassVar[tuple[str, ...]] = ("intents",)
+    answers: dict[str, str] = field(default_factory=dict)  # the file's answer → ours
+
+
+@dataclass(frozen=True, kw_only=True)
 class Balance(Transform):
     """Phrasings of small intents are shown more than once."""
 
@@ -137,10 +158,10 @@ class UseAnalogies(SharedTransform):
 
 @dataclass(frozen=True, kw_only=True)
 class Rephrase(Transform):
-    """Questions are spelled as other people would type them: contracted, without capitals, with slips."""
+    """Questions and requests are spelled as other people would type them: contracted, without capitals, with slips."""
 
     name: str = "rephrase"
-    formats: ClassVar[tuple[str, ...]] = ("intents", "questions")
+    formats: ClassVar[tuple[str, ...]] = ("intents", "jokes", "questions", "stories")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,14 +181,17 @@ class Compose(Transform):
     up_to: int = 2  # dialogues in one
     share: float = 0.5  # of the results that hold more than one dialogue
     interleave_with: str = ""  # dialogues below --data: some of the results hold a few turns of one of these too
+    mix_with: tuple[str, ...] = ()  # names of sources of the recipe, whose dialogues are joined to this one's
+    mixed: float = 0.5  # share of the joined dialogues that come from those
 
     def __post_init__(self) -> None:
         check_whole("up_to", self.up_to, 2, _MOST_JOINED)
         check_number("share", self.share, 0.0, 1.0)
+        check_number("mixed", self.mixed, 0.0, 1.0)
 
 
 _PAIRS = (FillSlots, SubstituteNames, SubstituteNumbers, InsertCopies, DropUmlauts, CasePairs, SwapSides, Tag)
-_DIALOGUES = (AlternateRoles, Balance, UseAnalogies, Rephrase, Recast, Compose)
+_DIALOGUES = (AlternateRoles, GiveWay, Reanswer, Balance, UseAnalogies, Rephrase, Recast, Compose)
 TRANSFORMS: dict[str, type[Transform]] = {kind.name: kind for kind in (*_PAIRS, *_DIALOGUES)}
 
 

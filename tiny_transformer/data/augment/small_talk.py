@@ -1,4 +1,4 @@
-"""Small talk in other words: as other people type it, by analogy with other phrasings, and joined to longer talks."""
+"""Small talk in other words: as other people type it, and by analogy with other phrasings."""
 
 import random
 import re
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 
-from tiny_transformer.data.augment import Compose
 from tiny_transformer.data.records import Dialogue, turns
 
 _CONTRACTIONS = (
@@ -65,6 +64,8 @@ def rephrase(text: str, rng: random.Random) -> str:
         text = text.replace("'", "")
     if rng.random() < 0.06:
         text = _swallow(text, rng)
+    if rng.random() < 0.03:
+        text = text.upper()
     return text
 
 
@@ -196,8 +197,6 @@ def _spelt(words: Words, like: str) -> str:
 
 
 Intent = tuple[list[str], str]  # phrasings and the answer they all get
-_INTERLEAVED_SHARE = 0.3  # of the composed dialogues hold a few turns about something else
-_INTERLEAVED_TURNS = (2, 4, 6)  # whole exchanges, so that the question comes from the user
 
 
 def small_talk(
@@ -227,7 +226,7 @@ def small_talk(
                     if rng.random() < analogies:
                         asked = _learned_analogies(trained).rephrase(question, number, rng, is_trained_on)
                     if rephrased:
-                        asked = _as_typed(asked, rng, is_trained_on)
+                        asked = as_typed(asked, rng, is_trained_on)
                 yield question, turns((asked, answer))
 
 
@@ -238,31 +237,11 @@ def unanswerable(
     for question in questions:
         asked = question
         if rephrased and variant:
-            asked = _as_typed(question, random.Random(f"{variant} {question}"), is_trained_on)
+            asked = as_typed(question, random.Random(f"{variant} {question}"), is_trained_on)
         yield question, turns((asked, reply))
 
 
-def composed(
-    dialogues: Iterator[Dialogue], compose: Compose, seed: str, others: Sequence[Dialogue] = ()
-) -> Iterator[Dialogue]:
-    """Each dialogue once, some alone and some joined to others, in an order of the seed's own.
-
-    A few turns of one of the `others` stand before, between or after some of them.
-    """
-    items = list(dialogues)
-    rng = random.Random(seed)
-    rng.shuffle(items)
-    while items:
-        count = rng.randint(2, compose.up_to) if rng.random() < compose.share else 1
-        joined = [items.pop() for _ in range(min(count, len(items)))]
-        if others and rng.random() < _INTERLEAVED_SHARE:
-            other = rng.choice(others).messages
-            other = other[: min(rng.choice(_INTERLEAVED_TURNS), len(other) // 2 * 2)]
-            joined.insert(rng.randint(0, len(joined)), Dialogue(other))
-        yield Dialogue(tuple(message for dialogue in joined for message in dialogue.messages))
-
-
-def _as_typed(question: str, rng: random.Random, is_trained_on: Callable[[str], bool]) -> str:
+def as_typed(question: str, rng: random.Random, is_trained_on: Callable[[str], bool]) -> str:
     """As someone may type it, but never in the words of a question that is held out, as chance may have it."""
     typed = rephrase(question, rng)
     return typed if is_trained_on(typed) else question

@@ -1,91 +1,17 @@
-"""The same story with another cast: a fox becomes a rabbit and Lily becomes Mia, all through.
-
-A story whose hero changes from telling to telling can only be learned by listening to what was asked for.
-"""
+"""Stories as answers to requests: what a story is about, how people ask for it, and whether a reply is one."""
 
 import random
 import re
 from collections import Counter
 from functools import cache
 
-from tiny_transformer.data.records import Dialogue, turns
-
-# Whoever walks stays on the ground and whoever flies keeps wings: a cast is exchanged within its line.
-CASTS = tuple(
-    tuple(line.split())
-    for line in (
-        "fox lion mouse rabbit bear dog cat wolf tiger elephant monkey squirrel deer horse cow pig sheep goat donkey "
-        "hare badger hedgehog raccoon giraffe zebra camel kitten puppy bunny lamb pony",
-        "bird owl crow eagle sparrow parrot swan goose peacock rooster hen pigeon robin",
-        "whale dolphin shark turtle otter beaver frog crocodile seal penguin",
-        "bee ant spider cricket grasshopper ladybug butterfly beetle",
-        "dragon unicorn fairy witch wizard giant pirate robot knight ghost",
-        "farmer fisherman hunter teacher doctor baker tailor painter gardener",
-        "ball kite doll balloon drum puzzle teddy whistle",
-        "car truck bike boat train tractor rocket",
-        "cake cookie apple pie sandwich banana carrot pear",
-        "hat scarf coat ring necklace crown umbrella",
-        "Lily Lucy Mia Anna Sara Sally Sue Amy Emma Rosie Nina Ella Zoe Clara Molly Ruby Grace Ivy Jane Kate",
-        "Tim Tom Ben Max Sam Timmy Jack Bob John Leo Noah Oscar Finn Alex Henry Theo Luke Peter Oliver Felix",
-    )
-)
-_PLURALS = {
-    "mouse": "mice",
-    "goose": "geese",
-    "deer": "deer",
-    "sheep": "sheep",
-    "fisherman": "fishermen",
-    "wolf": "wolves",
-}
-_WORDS = re.compile(r"\b([Aa]n?\s+)?\b([A-Za-z]+)\b")
-# "cannot bear" and "to duck" are no animals.
-_VERB = re.compile(r"\b(to|can|can't|cannot|could|couldn't|not|will|would|must)\s+$", re.IGNORECASE)
-
-
-def recast(story: str, rng: random.Random) -> str:
-    """The story with everyone of a known cast exchanged for someone who is not in it yet."""
-    words = set(re.findall(r"[A-Za-z]+", story))
-    roles: dict[str, str] = {}
-    for cast in CASTS:
-        present = [who for who in cast if words & {form for form, _ in _forms(who, who)}]
-        absent = [who for who in cast if who not in present]
-        for old, new in zip(present, rng.sample(absent, min(len(present), len(absent))), strict=False):
-            roles |= dict(_forms(old, new))
-    return _WORDS.sub(lambda found: _exchanged(found, roles), story) if roles else story
-
-
-def plural(noun: str) -> str:
-    """More than one of them."""
-    if noun in _PLURALS:
-        return _PLURALS[noun]
-    if noun.endswith("y") and noun[-2] not in "aeiou":
-        return noun[:-1] + "ies"
-    return noun + ("es" if noun.endswith(("s", "x", "ch", "sh")) else "s")
-
-
-@cache
-def _forms(old: str, new: str) -> tuple[tuple[str, str], ...]:
-    """One and several, small and with a capital; a name has one form."""
-    if old[0].isupper():
-        return ((old, new),)
-    pairs = ((plural(old), plural(new)), (old, new))
-    return tuple(form for a, b in pairs for form in ((a, b), (a.capitalize(), b.capitalize())))
-
-
-def _exchanged(found: re.Match[str], roles: dict[str, str]) -> str:
-    article, word = found.group(1) or "", found.group(2)
-    if word not in roles or _VERB.search(found.string[max(0, found.start() - 12) : found.start()]):
-        return found.group()
-    new = roles[word]
-    if article:
-        sounds_like_a_vowel = new[0] in "aeiouAEIOU" and new != "unicorn"
-        article = article[0] + ("n" if sounds_like_a_vowel else "") + article[len(article.rstrip()) :]
-    return article + new
-
+from tiny_transformer.data.augment.characters import CASTS, HEROES, plural, takes_an
+from tiny_transformer.data.augment.small_talk import as_typed
+from tiny_transformer.data.records import Dialogue, plain_words, split_of, turns
+from tiny_transformer.evaluation import is_story
 
 ABOUT = (
     "Tell me a story about {}.",
-    "Tell me a story about {}",
     "Can you tell me a story about {}?",
     "Could you tell me a short story about {}?",
     "Please tell me a story about {}.",
@@ -94,7 +20,6 @@ ABOUT = (
     "Do you know a story about {}?",
     "Make up a story about {}.",
     "Write a story about {}.",
-    "tell me a story about {}",
     "A story about {}, please.",
     "Let me hear a story about {}.",
     "Have you got a story about {}?",
@@ -102,18 +27,122 @@ ABOUT = (
     "Tell us a bedtime story about {}.",
     "Invent a tale about {}!",
     "What about a story with {}?",
+    "Tell me a tale about {}.",
+    "Tell me a fairy tale about {}.",
+    "Tell me a little story with {} in it.",
+    "Tell me something about {}, as a story.",
+    "Tell my kids a story about {}.",
+    "Tell me about {} in a story.",
+    "Can you make up a tale with {}?",
+    "Can you write me a story about {}?",
+    "Can you invent a story about {}?",
+    "Can I have a story about {}?",
+    "Could I hear a tale of {}?",
+    "Would you tell me a story about {}?",
+    "Will you write a short story about {}?",
+    "Do you have a story about {}?",
+    "Story about {} please",
+    "Story about {}",
+    "Short story about {}",
+    "A tale of {}",
+    "A bedtime story about {}, please.",
+    "Now a story about {}.",
+    "And now one about {}.",
+    "Nice! Now tell me a story about {}.",
+    "Next, a story about {}!",
+    "Okay, then tell me a story about {}.",
+    "How about a story about {}?",
+    "How about a tale with {}?",
+    "I want a story about {}.",
+    "I want to hear about {}.",
+    "I need a bedtime story about {}.",
+    "I'd like a story with {}.",
+    "I would love to read a story about {}.",
+    "We want a story about {}!",
+    "My son loves {}. Tell him a story about that!",
+    "My little girl likes {}, do you have a story?",
+    "Give me a story about {}.",
+    "Create a story with {}.",
+    "Imagine a story about {}.",
+    "Write me a short tale about {}.",
+    "Write a children's story about {}.",
+    "Please write something about {}, a story for children.",
+    "Please, a story with {}!",
+    "Let's have a story about {}.",
+    "Let's hear the story of {}.",
+    "Read me a story about {}.",
+    "Have you ever heard a story about {}?",
+    "Once upon a time there was {}, go on!",
+    "Surprise me with a story about {}.",
+    "Another story, this time about {}.",
+    "Can the next story be about {}?",
+    "Hello! Tell me a story about {}.",
 )
 ANY = (
     "Tell me a story.",
-    "Tell me a story",
     "Can you tell me a story?",
     "Please tell me a story.",
     "I would like to hear a story.",
     "Do you know any stories?",
     "Tell me a bedtime story.",
     "Story time!",
+    "Tell me a short story.",
+    "Tell me a tale.",
+    "Tell me a fairy tale.",
+    "Tell us a story!",
+    "Tell my kids a story.",
+    "Could you tell me a bedtime story?",
+    "Would you read me a story?",
+    "Read me a story.",
+    "Write a story.",
+    "Write me a short story.",
+    "Make up a story.",
+    "Make up a story for me, please.",
+    "Can you make up a story?",
+    "Can you write stories?",
+    "Invent a story.",
+    "I want a story.",
+    "I want a bedtime story.",
+    "I'd like a story, please.",
+    "I need a story for my children.",
+    "I can't sleep, tell me a story.",
+    "I'm bored, tell me a story.",
+    "Do you have a story for me?",
+    "Have you got a bedtime story?",
+    "Do you know a good story?",
+    "Give me a story.",
+    "How about a story?",
+    "What about a little story?",
+    "Let me hear a story.",
+    "Let's hear a story.",
+    "A story, please.",
+    "Story please",
+    "Story!",
+    "Now a story.",
+    "Then tell me a story.",
+    "Okay, tell me a story.",
+    "My daughter wants a bedtime story.",
+    "Surprise me with a story.",
+    "Tell me any story you like.",
+    "Hi, can you tell me a story?",
+    "Another story, please.",
+    "Another story!",
+    "Tell me another story.",
+    "Can you tell me another story?",
+    "One more story.",
+    "One more story, please!",
+    "I want to hear one more story.",
+    "Do you know another story?",
+    "Tell me a different story.",
+    "Tell me a new story.",
+    "More stories, please.",
+    "Next story!",
 )
-ANY_SHARE = 0.15  # of the requests name no thing
+# After a story these ask for one more; after a joke, for a joke. A story may be too long to stay in the context, so
+# that they stand alone: then they ask for a story too.
+BARE = ("Another one.", "Another one, please.", "One more.", "One more, please!", "Tell me another one.", "Again!")
+REQUESTS_HELD_OUT = {"dev": 0.08, "test": 0.16}  # shares of the forms above that no story is asked for by in training
+ANY_SHARE, BARE_SHARE = 0.18, 0.02  # of the requests name no thing, and not even a story
 
 _TWO_SHARE, _THREE_SHARE = 0.35, 0.1  # of the others name two things, or three
 _OPENING = 160  # characters in which a story must name a thing to be asked for by it
@@ -164,32 +193,91 @@ def topics(story: str) -> list[str]:
     return [*named, *(_with_article(noun, noun in indefinite) for noun in frequent if noun not in heroes)]
 
 
-def story_dialogue(story: str, title: str, rng: random.Random) -> Dialogue:
+def story_dialogue(story: str, title: str, rng: random.Random, *, rephrased: bool = False) -> Dialogue:
     """The request and the story; another `rng` state asks in other words, for another thing in it."""
     story = story.replace("**", "")  # nobody speaks in bold type
     things = topics(story)
-    if title and (not things or rng.random() < 0.5):
-        request = rng.choice(ABOUT).format(_mid_sentence(title))
-    elif things and rng.random() >= ANY_SHARE:
-        request = rng.choice(ABOUT).format(_choose(things, rng))
+    draw = rng.random()
+    if title and (not things or draw < 0.5):
+        form, thing = rng.choice(request_forms(ABOUT)), _mid_sentence(title)
+    elif things and draw >= ANY_SHARE + BARE_SHARE:
+        form, thing = rng.choice(request_forms(ABOUT)), _choose(things, rng)
     else:
-        request = rng.choice(ANY)
-    return turns((request, story))
+        form, thing = rng.choice(BARE if draw < BARE_SHARE else request_forms(ANY)), ""
+    if rephrased:
+        typed = as_typed(form, rng, lambda text: split_of(text, REQUESTS_HELD_OUT) == "train")
+        form = typed if typed.count("{}") == form.count("{}") else form
+        thing = thing.lower() if form.islower() else thing.upper() if form.isupper() else thing
+    return turns((form.replace("{}", thing), story))
+
+
+@cache
+def request_forms(forms: tuple[str, ...], split: str = "train") -> tuple[str, ...]:
+    """Those of some forms of a request that belong to a split."""
+    return tuple(form for form in forms if split_of(form, REQUESTS_HELD_OUT) == split)
+
+
+def fitting_request(request: str, previous: str, rng: random.Random) -> str:
+    """A request for a story that can stand after the previous reply: "another one" after a joke is no such request."""
+    unfit = previous and not is_story(previous) and plain_words(request) in _BARE_WORDS
+    return rng.choice(request_forms(ANY)) if unfit else request
+
+
+_BARE_WORDS = frozenset(map(plain_words, BARE))
+
+
+def story_requests(split: str, count: int) -> list[tuple[str, tuple[str, ...]]]:
+    """Requests in held-out forms, and the things they name: none in one of eight, two in every third of the others."""
+    found: list[tuple[str, tuple[str, ...]]] = []
+    known = sorted({who for cast in CASTS for who in cast if who.islower()} | set(HEROES))
+    for number in range(count):
+        rng = random.Random(f"{split} story {number}")
+        things = () if number % 8 == 0 else tuple(rng.sample(known, 2 if number % 3 == 0 else 1))
+        form = rng.choice(request_forms(ABOUT if things else ANY, split))
+        found.append((form.replace("{}", " and ".join(_with_article(thing, True) for thing in things)), things))
+    return found
+
+
+_ADJECTIVES = """
+little big brave clever tiny lonely funny happy sad shy lost friendly hungry sleepy old young magic blue green
+golden silly curious kind lazy naughty small
+"""
+_QUALITIES = tuple(_ADJECTIVES.split())
+_SIMPLE = re.compile(r"(?:an?|the) ([a-z-]+)$")
 
 
 def _choose(things: list[str], rng: random.Random) -> str:
     draw = rng.random()
     count = 3 if draw < _THREE_SHARE else 2 if draw < _THREE_SHARE + _TWO_SHARE else 1
-    *others, last = rng.sample(things[:4], min(count, len(things)))
+    *others, last = [_mention(thing, rng) for thing in rng.sample(things[:4], min(count, len(things)))]
     return f"{', '.join(others)} and {last}" if others else last
 
 
+def _mention(thing: str, rng: random.Random) -> str:
+    """A thing as one may ask for it: "a fox", "my fox", "a brave fox", "foxes", "fox"; "Mia" for "a girl named Mia"."""
+    draw = rng.random()
+    _, named, name = thing.partition(" named ")
+    if named:
+        return name if draw < 0.35 else thing
+    found = _SIMPLE.match(thing)
+    if not found:
+        return thing
+    noun = found.group(1)
+    if draw < 0.55:
+        return _with_article(noun, True)
+    if draw < 0.7:
+        return _with_article(rng.choice(_QUALITIES), True) + " " + noun
+    if draw < 0.76:
+        return f"my {noun}"
+    return plural(noun) if draw < 0.8 else noun if draw < 0.84 else thing
+
+
 def _with_article(noun: str, indefinite: bool) -> str:
-    if noun.endswith("s") and not noun.endswith("ss"):
+    if noun.endswith("s") and not noun.endswith(("ss", "us")):  # several of them
         return noun
     if not indefinite:
         return f"the {noun}"
-    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
+    return f"an {noun}" if takes_an(noun) else f"a {noun}"
 
 
 def _mid_sentence(title: str) -> str:
