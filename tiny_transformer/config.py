@@ -314,10 +314,10 @@ PRESETS: dict[str, ModelConfig] = {
     ),
     "chat": ModelConfig.gpt(
         vocab_size=8_000,
-        d_model=320,
-        n_heads=5,
+        d_model=384,
+        n_heads=6,
         n_decoder_layers=7,
-        d_ff=1_280,
+        d_ff=1_536,
         max_length=512,
         dropout=0.2,
         positions="rotary",

@@ -181,6 +181,9 @@ def test_evaluate_over_the_data_folder_gives_the_figures_of_the_card(
         for split in ("train", "dev", "test", "public"):
             pairs = [(f"{language} {split} {i} ja", f"yes {i} it is so") for i in range(20)]
             write_pairs(data / "tatoeba" / f"{language}-en.{split}.tsv", pairs)
+    (data / "synthetic").mkdir()
+    for language in ("de", "zh"):
+        write_pairs(data / "synthetic" / f"{language}-en.back.tsv", [(f"{language} ja", "yes")])
     (data / "own").mkdir()
     write_pairs(data / "own" / "words.tsv", [("ja", "yes")])
     write_pairs(data / "own" / "templates.tsv", [("{person} sagt ja", "{person} says yes")])
