@@ -35,6 +35,8 @@ from tiny_transformer.generation.sampling import log_normalizer
 from tiny_transformer.text_model import TextModel
 from tiny_transformer.weights import read_index
 
+pytestmark = pytest.mark.long  # two exports
+
 WHOLE, N_OUTPUTS = 300, 270
 # One block of 256: then the graphs for many rows use other kernels than those for a few.
 SHAPE: dict[str, Any] = {"d_model": 256, "n_encoder_layers": 1, "n_decoder_layers": 1}

@@ -67,6 +67,7 @@ def sentences(path: str) -> set[str]:
     return found - {""}
 
 
+@pytest.mark.long
 def test_no_sentence_that_is_held_out_is_trained_on() -> None:
     held_out = set().union(*(sentences(str(FOLDER / name)) for name in HELD_OUT))
     sources = [source for name in recipe_names() for source in load_recipe(name).sources]

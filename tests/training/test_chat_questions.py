@@ -129,6 +129,7 @@ def test_stories_are_counted_as_stories_and_as_about_the_thing() -> None:
     assert reply_metrics(["a", "b"], [Question(asked, "A"), Question(asked, "c")]).metrics == {"accuracy": 50.0}
 
 
+@pytest.mark.long
 def test_a_run_measures_every_set_and_its_sample_holds_what_has_one_answer(
     tmp_path: Path, recipe: Recipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

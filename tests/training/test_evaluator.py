@@ -171,6 +171,7 @@ def test_evaluate_prints_the_figures_that_training_reported(
     assert f"chrf         {wanted['metrics']['chrf']:6.2f}  nrefs:1" in table
 
 
+@pytest.mark.long
 def test_evaluate_over_the_data_folder_gives_the_figures_of_the_card(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
