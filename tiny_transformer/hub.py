@@ -1,14 +1,17 @@
 """Calls to the Hugging Face Hub: repeated while that can help, and failing in one sentence."""
 
+import filecmp
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tiny_transformer import atomic
 from tiny_transformer.backends import BACKENDS, NAMES
 from tiny_transformer.bundle import (
     CARD,
@@ -332,11 +335,19 @@ def _folder(repo: _Repo, *, code: bool) -> Path:
     return snapshot / ("with-code" if code else "without-code")
 
 
-def _link(target: Path, link: Path) -> None:
-    """Point to a cached file."""
-    if link.is_symlink() and link.resolve() == target.resolve():
+def _link(cached: Path, name: Path) -> None:
+    """A second name for a cached file's bytes, on no disk space of its own; where there can be none, a copy.
+
+    A symbolic link would not do: ONNX Runtime reads weights only beside the real file of a graph, and in the client's
+    store for Xet files every file lies in a folder of its own.
+    """
+    source = cached.resolve()
+    same = name.is_file() and not name.is_symlink()
+    if same and (name.samefile(source) or filecmp.cmp(name, source, shallow=False)):
         return
-    link.parent.mkdir(parents=True, exist_ok=True)
-    temporary = link.with_name(f".{link.name}.{os.getpid()}.tmp")
-    temporary.symlink_to(target.resolve())
-    os.replace(temporary, link)
+    with atomic.replacing_file(name) as temporary:
+        temporary.unlink()
+        try:
+            os.link(source, temporary)
+        except OSError:  # another file system, or one without hard links
+            shutil.copyfile(source, temporary)
