@@ -9,6 +9,7 @@ import torch
 
 from tiny_transformer import atomic
 from tiny_transformer.bundle import TOKENIZER, Bundle, check_target
+from tiny_transformer.checks import check_whole
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.data.augment import Compose
 from tiny_transformer.data.batches import TrainingData
@@ -105,6 +106,7 @@ def _run(
     if has_checkpoint(run_dir / LAST):
         state, tensors = load_checkpoint(run_dir / LAST)
         check_same_recipe(state, recipe.to_dict())
+        check_whole("phase", state.phase, 0, len(recipe.phases) - 1, TrainingError)
         state.recipe = recipe.to_dict()
     if world.is_first:
         logger.info(
