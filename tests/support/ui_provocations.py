@@ -395,6 +395,9 @@ def damaged_reports(met: Met) -> None:
         damaged = Bundle.open(met.damaged(verified, damage))
         met.refused(lambda bundle=damaged: stored_report(bundle))
     met.refused(lambda: stored_report(verified, ["unknown.onnx"]))
+    assert stored_report(verified)
+    (verified.folder / WEIGHTS).write_bytes((verified.folder / WEIGHTS).read_bytes()[::-1])
+    met.refused(lambda: verified.confirm(WEIGHTS))
 
 
 def failed_report(bundle: Bundle) -> str:

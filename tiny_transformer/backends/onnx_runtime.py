@@ -249,7 +249,8 @@ class OrtBackend:
             with suppress(BackendError, BundleError):  # raised again where the session is wanted
                 self._decoder_session(n_rows)
 
-        threading.Thread(target=work, daemon=True).start()
+        # Not as a daemon: a process that ends while ONNX Runtime opens a graph would end by a signal.
+        threading.Thread(target=work).start()
 
     def _decode(self, ids: list[list[int]], state: OrtState) -> np.ndarray:
         """Run new tokens (B T) behind each row's length; logits B T V, in the state's own buffer."""
@@ -315,7 +316,9 @@ class OrtBackend:
             if (graph, threads) not in self._sessions:
                 folder = self._bundle.folder
                 check_graph(folder / graph, folder / weights, self.config)
-                self._sessions[graph, threads] = open_session(folder / graph, threads)
+                session = open_session(folder / graph, threads)
+                self._bundle.confirm(graph, weights)
+                self._sessions[graph, threads] = session
             return self._sessions[graph, threads]
 
 
