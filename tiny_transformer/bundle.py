@@ -115,6 +115,7 @@ class Bundle:
             raise BundleError(
                 "{folder} is not a folder; name a model folder such as checkpoints/translate.", folder=folder
             )
+        _check_regular(folder)
         optional = {WEIGHTS} if not require_float_weights and (folder / WEIGHTS_INT8).is_file() else set()
         missing = [name for name in REQUIRED if name not in optional and not (folder / name).is_file()]
         if missing:
@@ -239,6 +240,20 @@ class Bundle:
             path = self.folder / name
             if digest and (not path.is_file() or (_stamp(path.stat()) != stamp and _hashed(path)[0] != digest)):
                 raise BundleError(_CHANGED, path=path)
+
+
+def _check_regular(folder: Path) -> None:
+    """Refuse what hangs or never ends when read: devices, pipes, and the kernel's own files, also behind links."""
+    try:
+        for path in folder.iterdir():
+            # A file of /proc says that it is a regular one.
+            kernel = path.is_file() and any(path.resolve().is_relative_to(root) for root in ("/proc", "/sys"))
+            if kernel or (path.name in PUBLISHED and path.exists() and not path.is_file()):
+                template = "{path} is not a regular file; put a copy of the real one in its place."
+                raise BundleError(template, path=path)
+    except OSError as error:
+        template = "{path} cannot be read ({reason}); check the folder."
+        raise BundleError(template, path=folder, reason=error.strerror) from None
 
 
 def _stamp(status: os.stat_result) -> tuple[int, ...]:
