@@ -21,10 +21,12 @@ from tiny_transformer.backends.base import Batch
 from tiny_transformer.backends.graph_file import check_graph, read_graph
 from tiny_transformer.backends.onnx_runtime import open_ort, open_session
 from tiny_transformer.bundle import (
+    ATTENTION_ONNX,
     CONFIG,
     DECODER_INT8,
     DECODER_ONNX,
     EMBEDDING,
+    ENCODER_ONNX,
     REQUIRED,
     WEIGHTS,
     WEIGHTS_INT8,
@@ -106,6 +108,43 @@ def test_equal_bytes_in_another_file_run(folder: Path):
         shutil.copyfile(folder / name, folder / "new")
         (folder / "new").replace(folder / name)
     assert np.isfinite(opened.logits(Batch.of([[1, 2, 3]]), None)).all()
+
+
+def test_graphs_under_the_names_of_others_are_refused(exported: Exported, tmp_path: Path):
+    folder = Path(shutil.copytree(exported("encoder-decoder-sinusoidal").folder, tmp_path / "model"))
+    names = (ENCODER_ONNX, DECODER_ONNX, ATTENTION_ONNX)
+    graphs = [(folder / name).read_bytes() for name in names]
+    for name, graph in zip(names, (graphs[1], graphs[2], graphs[0]), strict=True):
+        (folder / name).write_bytes(graph)
+    backend = open_ort(Bundle.open(folder), threads=1)
+    target, source = Batch.of([[1]]), Batch.of([[1, 2]])
+    with pytest.raises(BackendError, match=f"{ENCODER_ONNX} is not the graph that its name says; make it again with"):
+        backend.start(target, source, 4)
+    with pytest.raises(BackendError, match=f"{ATTENTION_ONNX} is not the graph"):
+        backend.attention(target, source)
+    (folder / ENCODER_ONNX).write_bytes(graphs[0])
+    with pytest.raises(BackendError, match=f"{DECODER_ONNX} is not the graph"):
+        open_ort(Bundle.open(folder), threads=1).start(target, source, 4)
+
+
+def test_a_graph_that_asks_for_too_much_memory_is_refused(folder: Path):
+    def expand(model: onnx.ModelProto) -> None:
+        graph = model.graph
+        size = helper.make_tensor("size", TensorProto.INT64, [2], [2**40, 2**20])  # no machine has that
+        graph.initializer.append(size)
+        graph.initializer.append(helper.make_tensor("one", TensorProto.FLOAT, [1], [1.0]))
+        first = graph.input[0].name
+        (last,) = (node for node in graph.node if "logits" in node.output)
+        last.output[list(last.output).index("logits")] = "logits before"
+        graph.node.append(helper.make_node("Cast", [first], ["ids as floats"], to=TensorProto.FLOAT))
+        graph.node.append(helper.make_node("ReduceSum", ["ids as floats"], ["of ids"], keepdims=0))
+        graph.node.append(helper.make_node("Expand", ["of ids", "size"], ["huge"]))
+        graph.node.append(helper.make_node("ReduceMax", ["huge"], ["of huge"], keepdims=0))
+        graph.node.append(helper.make_node("Add", ["logits before", "of huge"], ["logits"]))
+
+    edit(folder / DECODER_ONNX, expand)
+    with pytest.raises(BackendError, match=rf"ONNX Runtime cannot run {folder / DECODER_ONNX} \(.*\); make it again"):
+        run(folder)
 
 
 def test_a_process_that_fails_waits_for_the_decoder_that_is_being_opened(exported: Exported):

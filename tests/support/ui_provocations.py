@@ -19,9 +19,10 @@ from tests.support.hub_driver import stand_in_report
 from tests.support.models import ROOT, tiny_config
 from tiny_transformer import backends, hub
 from tiny_transformer.backends.graph_file import MAX_FILE_BYTES, check_graph, read_graph
-from tiny_transformer.backends.onnx_runtime import open_session
+from tiny_transformer.backends.onnx_runtime import open_ort, open_session
 from tiny_transformer.backends.torchscript import write_archive
 from tiny_transformer.bundle import (
+    ATTENTION_ONNX,
     CONFIG,
     DECODER_INT8,
     DECODER_ONNX,
@@ -259,6 +260,7 @@ def damaged_configs(met: Met) -> None:
     met.opened(
         met.chat,
         lambda folder: (folder / CONFIG).unlink(),
+        lambda folder: (folder / DECODER_ONNX).mkdir(),
         *(as_text(CONFIG, text) for text in ("{", "[]", "{}", '{"depth": 3}')),
         in_json(CONFIG, d_model="wide"),
         in_json(CONFIG, dropout="none"),
@@ -345,6 +347,7 @@ def damaged_tokenizers(met: Met) -> None:
         lambda folder: os.truncate(folder / TOKENIZER, 2**40),
         edited(without_end),
         edited(lambda values: values.update(normalizer={"type": "Lowercase"})),
+        edited(lambda values: values.update(pre_tokenizer={"type": "Whitespace"})),
         with_token("Guten", 5_000),
         with_token("早"),
         with_token("Guten"),
@@ -378,6 +381,13 @@ def damaged_graphs(met: Met) -> None:
         write_weights(folder / WEIGHTS_INT8, {"weight": np.zeros(8, dtype=np.float32)}, {})
 
     met.loaded(met.chat, "onnx-int8", of_other_weights)
+
+    shipped = open_ort(Bundle.open(SHIPPED / "chat"))
+    session = open_session(graph, 1)
+    met.refused(
+        lambda: shipped._check_names(SHIPPED / "chat" / ATTENTION_ONNX, session),
+        lambda: shipped._run(DECODER_ONNX, session.run, ["logits"], {}),
+    )
 
 
 def damaged_reports(met: Met) -> None:
