@@ -39,6 +39,7 @@ BAD_MODELS = [
     ({"vocab_size": 0}, "vocab_size is 0; choose"),
     ({"vocab_size": 10**30}, "vocab_size is 10+; choose"),
     ({"max_length": 0}, "max_length is 0; choose"),
+    ({"max_length": 1_048_576, "d_model": 32}, "max_length 1048576 times d_model 32 is a table of positions with more"),
     ({"n_encoder_layers": 0}, "n_encoder_layers is 0; choose"),
     ({"n_decoder_layers": 0}, "n_decoder_layers is 0; choose"),
     ({"architecture": "decoder-only"}, "n_encoder_layers is 2, but a decoder-only model has no encoder; set it to 0"),

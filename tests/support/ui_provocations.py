@@ -268,6 +268,7 @@ def damaged_configs(met: Met) -> None:
         in_json(CONFIG, architecture=3),
         in_json(CONFIG, architecture="convolution"),
         in_json(CONFIG, d_model=0),
+        in_json(CONFIG, max_length=2**20, d_model=32, positions="rotary"),
         in_json(CONFIG, dropout=1),
         in_json(CONFIG, n_encoder_layers=2),
         in_json(CONFIG, d_model=15, positions="sinusoidal"),
