@@ -30,7 +30,7 @@ from tiny_transformer.errors import BackendError, HubError, ParityError, Sentenc
 from tiny_transformer.parity.report import ParityReport
 from tiny_transformer.weights import read_index
 
-PATIENCE = 120.0  # seconds that one call may wait, all its tries together
+PATIENCE = 120.0  # seconds after which a call is not tried again: pauses, and the time that its tries took
 FIRST_WAIT, LONGEST_WAIT = 0.5, 16.0
 TRANSIENT = (408, 429, 500, 502, 503, 504)
 
@@ -50,10 +50,22 @@ _SENTENCES = {
 }
 
 
+_NO_TOKEN = "There is no Hugging Face token here; run hf auth login, or set HF_TOKEN."
+
+
+def check_token() -> None:
+    """Refuse to start work for which a token is needed where there is none; whether it is good, the Hub says."""
+    from huggingface_hub import get_token
+
+    if get_token() is None:
+        raise HubError(_NO_TOKEN, status=401)
+
+
 def call(action: Callable[[], _T], *, about: str, repeat: bool = True) -> _T:
     """Run one call of the client. `repeat` only what is safe to do twice; every failure is a HubError."""
     waited, wait = 0.0, FIRST_WAIT
     while True:
+        started = time.monotonic()
         try:
             return action()
         except Exception as error:
@@ -61,6 +73,7 @@ def call(action: Callable[[], _T], *, about: str, repeat: bool = True) -> _T:
             if failure is None:  # not the Hub's doing: a full disk, a fault of ours
                 raise
             pause = wait if failure.retry_after is None else failure.retry_after
+        waited += time.monotonic() - started  # an upload that is cut again and again takes minutes each time
         if not (repeat and failure.transient) or waited + pause > PATIENCE:
             raise failure from None
         time.sleep(pause)
@@ -77,7 +90,7 @@ def explained(error: BaseException, about: str) -> HubError | None:
     if type(error) is RuntimeError and error.__cause__ is not None:  # how the client wraps a failed upload
         return explained(error.__cause__, about)
     if isinstance(error, errors.LocalTokenNotFoundError):
-        return HubError("There is no Hugging Face token here; run hf auth login, or set HF_TOKEN.", status=401)
+        return HubError(_NO_TOKEN, status=401)
     if isinstance(error, errors.OfflineModeIsEnabled):
         return HubError(
             "The client is offline (HF_HUB_OFFLINE), so {name} cannot be reached; unset the variable.", name=about
