@@ -61,10 +61,10 @@ def locked_folder(path: Path) -> Iterator[bool]:
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+            alone = True
+        except OSError as error:
+            alone = error.errno not in (errno.EWOULDBLOCK, errno.EACCES)  # else the file system knows no locks
+        yield alone
     finally:
         os.close(descriptor)
 
