@@ -7,13 +7,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from tiny_transformer import atomic
 from tiny_transformer.bundle import CARD, GENERATION, PARITY, PUBLISHED, Bundle, graph_files, reported_as
 from tiny_transformer.errors import ExportError, HubError, InputError, ParityError
-from tiny_transformer.hub import call, is_repo_id
+from tiny_transformer.hub import call, check_token, is_repo_id
 from tiny_transformer.parity.report import ParityReport, stored_report, write_report
 
 from .hub_repository import MAIN, Changes, LocalFiles, Published, Remote, local_files, open_client
@@ -21,7 +22,7 @@ from .model_card import refresh_card
 from .space import check_checkout, publish_space, space_failure, stage_space
 
 _PREFIX = "tiny-transformer-push-"
-_DAY = 24 * 3600.0  # seconds
+_SECONDS_TO_LOCK = 60.0  # far more than pass between making a temporary folder and locking it
 
 Verifier = Callable[[Bundle], ParityReport]
 
@@ -81,9 +82,8 @@ class VerifiedCopy:
 def verified_copy(folder: Path, verify: Verifier) -> Iterator[VerifiedCopy]:
     """A verified copy of a folder's files, gone when the block ends; the card is not yet written."""
     source = Bundle.open(folder)
-    _remove_old_copies()
-    with tempfile.TemporaryDirectory(prefix=_PREFIX) as temporary:
-        copy = Path(temporary) / "model"
+    with _temporary_folder() as temporary:
+        copy = temporary / "model"
         copy.mkdir()
         names = [name for name in source.files() if name in PUBLISHED]
         for name in names:
@@ -113,16 +113,25 @@ def _verified_report(bundle: Bundle, folder: Path, verify: Verifier) -> ParityRe
     return fresh
 
 
-def _remove_old_copies() -> None:
-    """Remove copies that a killed push left behind; a day is longer than any push takes."""
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """A folder that is gone when the block ends, and locked until then; first those of killed pushes are removed."""
     for leftover in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        if time.time() - leftover.stat().st_mtime > _DAY:
-            shutil.rmtree(leftover, ignore_errors=True)
+        with suppress(OSError):
+            status = leftover.stat()
+            if status.st_uid == os.getuid() and time.time() - status.st_mtime > _SECONDS_TO_LOCK:
+                with atomic.locked_folder(leftover) as unused:
+                    if unused:
+                        shutil.rmtree(leftover, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as temporary, atomic.locked_folder(Path(temporary)):
+        yield Path(temporary)
 
 
 def push(options: PushOptions, verify: Verifier) -> None:
     """Verify, publish, tag, and say where it is; each step that is already done is left as it is."""
     options.check()
+    if not options.dry_run:
+        check_token()  # before minutes of proof
     with verified_copy(options.folder, verify) as copy:
         for name in copy.left_out:
             _say(f"leaving out {name}: it is no part of a model")
@@ -201,8 +210,8 @@ def _say_plan(remote: Remote, files: LocalFiles, changes: Changes) -> None:
 def _publish_space(options: PushOptions, model: Remote, pinned: str, visibility: str) -> None:
     space = Remote(model.api, options.space, kind="space")
     token = os.environ[options.space_token] if options.space_token else ""
-    with tempfile.TemporaryDirectory(prefix=_PREFIX) as temporary:
-        folder, endpoint = Path(temporary) / "space", str(model.api.endpoint)
+    with _temporary_folder() as temporary:
+        folder, endpoint = temporary / "space", str(model.api.endpoint)
         try:
             # A Space that is there keeps its hardware unless another is asked for, and its files must fit that.
             runtime = space.call(model.api.get_space_runtime) if space.info() else None

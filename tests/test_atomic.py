@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.models import run_python
 from tiny_transformer import atomic
 
 
@@ -165,3 +166,20 @@ def test_the_umask_of_the_process_is_never_touched(tmp_path: Path, monkeypatch: 
     replace_folder(tmp_path / "folder", "old")
     replace_folder(tmp_path / "folder", "new")
     assert names(tmp_path) == {"file", "folder"}
+
+
+def test_a_folder_is_locked_by_one_and_free_when_its_process_dies(tmp_path: Path) -> None:
+    with atomic.locked_folder(tmp_path) as first:
+        with atomic.locked_folder(tmp_path) as second:
+            assert (first, second) == (True, False)
+        with atomic.locked_folder(tmp_path) as third:
+            assert not third
+    code = (
+        "import os, signal, sys; from pathlib import Path; from tiny_transformer import atomic\n"
+        "with atomic.locked_folder(Path(sys.argv[1])) as alone:\n"
+        "    print(alone, flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    assert run_python(code, tmp_path).out == "True\n"
+    with atomic.locked_folder(tmp_path) as again:
+        assert again

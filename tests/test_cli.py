@@ -13,7 +13,9 @@ import pytest
 
 from tests.support.models import ROOT, BundleFactory, Finished, run_python
 from tiny_transformer import __version__, cli
+from tiny_transformer.bundle import PARITY
 from tiny_transformer.errors import BundleError, ParityError, TinyTransformerError
+from tiny_transformer.parity.report import CaseResult, ParityReport
 
 Run = Callable[..., Finished]
 HEAVY = ("torch", "onnxruntime", "gradio", "onnx", "huggingface_hub", "matplotlib", "sacrebleu")
@@ -161,3 +163,19 @@ def test_a_reader_that_goes_away_is_no_failure(make_bundle: BundleFactory) -> No
         check=False,
     )
     assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def test_what_a_strangers_folder_says_commands_no_terminal(make_bundle: BundleFactory, run_cli: Run) -> None:
+    bundle = make_bundle()
+    case = CaseResult(candidate="onnx", kind="full", name="\x1b[2Jname", passed=False, detail="\x9b31m\u202etxt")
+    report = ParityReport(reference="eager", candidates=("onnx",), versions={}, cases=(case,), files={})
+    (bundle.folder / PARITY).write_text(report.to_json(), encoding="utf-8")
+    done = run_cli("info", bundle.folder)
+    assert done.code == 1
+    assert "\\x1b[2Jname (\\x9b31m\\u202etxt)" in done.err
+    (bundle.folder / PARITY).unlink()
+    (bundle.folder / "\x1b[2J.txt").touch()
+    done = run_cli("info", bundle.folder)
+    assert done.code == 0
+    assert "\\x1b[2J.txt" in done.out
+    assert "\x1b" not in done.out + done.err

@@ -47,6 +47,7 @@ BAD_MODELS = [
         "output_vocab_size is 280, but a decoder-only model writes what it reads; set it to 0",
     ),
     ({"max_length": 0}, "max_length is 0; choose"),
+    ({"max_length": 1_048_576, "d_model": 32}, "max_length 1048576 times d_model 32 is a table of positions with more"),
     ({"n_encoder_layers": 0}, "n_encoder_layers is 0; choose"),
     ({"n_decoder_layers": 0}, "n_decoder_layers is 0; choose"),
     ({"architecture": "decoder-only"}, "n_encoder_layers is 2, but a decoder-only model has no encoder; set it to 0"),

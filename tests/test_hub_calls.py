@@ -54,6 +54,24 @@ def test_all_pauses_together_stay_within_the_patience(waits: list[float], error:
     assert 0 < sum(waits) <= hub.PATIENCE < sum(waits) + waits[-1]
 
 
+@pytest.mark.parametrize(("seconds", "tries"), [(50.0, 3), (130.0, 1)])
+def test_tries_that_take_long_end_the_patience_too(
+    waits: list[float], monkeypatch: pytest.MonkeyPatch, seconds: float, tries: int
+) -> None:
+    clock = [0.0]
+    busy = Busy(99, httpx2.WriteError("cut"))
+
+    def slow() -> str:
+        clock[0] += seconds
+        return busy()
+
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    with pytest.raises(HubError, match="cannot be reached"):
+        hub.call(slow, about="x")
+    assert busy.asked == tries
+    assert clock[0] + sum(waits) < hub.PATIENCE + 2 * seconds
+
+
 @pytest.mark.parametrize("error", [answered(400), answered(401), answered(403), answered(404), answered(412)])
 def test_what_will_not_change_is_asked_once(waits: list[float], error: Exception) -> None:
     busy = Busy(1, error)

@@ -1,5 +1,7 @@
 """Pulling over real HTTP: every byte checked, cuts survived, a cache that works without a network."""
 
+import errno
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -17,6 +19,7 @@ from tiny_transformer.bundle import (
     Bundle,
     sha256,
 )
+from tiny_transformer.hub import _link
 from tiny_transformer.parity.report import write_report
 
 CHUNK = 10 * 1024 * 1024  # how much the client writes at once
@@ -168,12 +171,38 @@ def test_names_that_lead_nowhere(client: Client, hub: HubServer) -> None:
     assert "BackendError" in backend.err
 
 
-def test_links_of_a_cache_that_was_cleaned_are_made_again(client: Client, model: Bundle, repo: Repo) -> None:
+def test_a_model_outlives_the_cleaning_of_the_cache(client: Client, model: Bundle, repo: Repo) -> None:
     folder = Path(client.pull(backend="eager").out.strip())
     shutil.rmtree(client.home / "hub")
-    assert not (folder / WEIGHTS).exists()
+    assert (folder / WEIGHTS).read_bytes() == (model.folder / WEIGHTS).read_bytes()
+    (folder / WEIGHTS).unlink()
     assert client.pull(backend="eager").code == 0
     assert (folder / WEIGHTS).read_bytes() == (model.folder / WEIGHTS).read_bytes()
+
+
+def test_a_pulled_folder_takes_no_disk_space_of_its_own(client: Client, repo: Repo) -> None:
+    folder = Path(client.pull(backend="eager").out.strip())
+    cached = {path.stat().st_ino for path in (client.home / "hub").rglob("*") if path.is_file()}
+    assert all(not path.is_symlink() and path.stat().st_ino in cached for path in folder.iterdir())
+
+
+def test_where_there_are_no_hard_links_the_files_are_copied_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    cached, name = tmp_path / "cached", tmp_path / "folder" / "name"
+    cached.write_bytes(b"one")
+    for content in (b"one", b"two"):
+        cached.write_bytes(content)
+        _link(cached, name)
+        made = name.stat().st_ino
+        _link(cached, name)
+        assert name.read_bytes() == content
+        assert name.stat().st_ino == made
+    assert [path.name for path in name.parent.iterdir()] == ["name"]
 
 
 def test_load_takes_a_name_of_the_hub(client: Client, repo: Repo) -> None:

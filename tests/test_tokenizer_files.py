@@ -148,7 +148,14 @@ def missing_bytes(values: dict[str, Any]) -> None:
     values["model"]["vocab"]["zzzz"] = values["model"]["vocab"].pop("~")
 
 
+def costly_pattern(values: dict[str, Any]) -> None:
+    pattern = {"type": "Split", "pattern": {"Regex": "(x+x+)+y"}, "behavior": "Isolated", "invert": False}
+    values["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [pattern, values["pre_tokenizer"]]}
+
+
 CHANGES = {
+    costly_pattern: "cuts texts in another way than this project's; train it with this project",
+    (lambda values: values.update(pre_tokenizer=None)): "cuts texts in another way",
     without_special: "lacks the special tokens <eos>; train it with this project",
     no_longer_special: "does not give every text back unchanged",
     with_a_gap: "no token with the id",

@@ -2,6 +2,7 @@
 
 import ctypes
 import errno
+import fcntl
 import os
 import secrets
 import shutil
@@ -51,6 +52,21 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         _sync(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def locked_folder(path: Path) -> Iterator[bool]:
+    """Whether this process alone uses the folder while the block runs; the system ends the lock with the process."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            alone = True
+        except OSError as error:
+            alone = error.errno not in (errno.EWOULDBLOCK, errno.EACCES)  # else the file system knows no locks
+        yield alone
+    finally:
+        os.close(descriptor)
 
 
 def _beside(path: Path) -> Path:

@@ -2,10 +2,11 @@
 
 import hashlib
 import math
+import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,7 @@ def graph_files(config: ModelConfig, precision: str = FLOAT32) -> dict[str, str]
 
 WEIGHTS_SHA256 = "weights_sha256"  # in the metadata of the int8 file: the weights it was made from
 STORED_AS = ("F32", "F16")
+_CHANGED = "{path} was changed after it had been checked; load the model again."
 EMBEDDING = "embedding.tokens.weight"  # the one tensor every model has, (vocab_size, d_model)
 
 
@@ -99,6 +101,10 @@ class Bundle:
     folder: Path
     config: ModelConfig
     generation: GenerationConfig
+    # Stamps of the required files before they were read, and what `sha256` saw of a file: so that other bytes are
+    # noticed which come in between.
+    _read: dict[str, tuple[int, ...]] = field(default_factory=dict, repr=False, compare=False)
+    _seen: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def open(cls, folder: Path | str, *, require_float_weights: bool = True) -> "Bundle":
@@ -111,12 +117,14 @@ class Bundle:
             raise BundleError(
                 "{folder} is not a folder; name a model folder such as checkpoints/translate.", folder=folder
             )
+        _check_regular(folder)
         optional = {WEIGHTS} if not require_float_weights and (folder / WEIGHTS_INT8).is_file() else set()
         missing = [name for name in REQUIRED if name not in optional and not (folder / name).is_file()]
         if missing:
             template = "{folder} lacks {files}; restore the files or train the model again."
             raise BundleError(template, folder=folder, files=", ".join(missing))
-        bundle = cls(folder, ModelConfig.load(folder / CONFIG), GenerationConfig.load(folder / GENERATION))
+        stamps = {name: _stamp((folder / name).stat()) for name in REQUIRED if (folder / name).is_file()}
+        bundle = cls(folder, ModelConfig.load(folder / CONFIG), GenerationConfig.load(folder / GENERATION), stamps)
         bundle._check()
         return bundle
 
@@ -199,7 +207,9 @@ class Bundle:
 
     def weights(self) -> dict[str, np.ndarray]:
         """Every tensor as stored (float32 or float16), read-only."""
-        return read_weights(self.folder / WEIGHTS)
+        weights = read_weights(self.folder / WEIGHTS)
+        self.confirm(WEIGHTS)
+        return weights
 
     def has(self, *names: str) -> bool:
         """Whether the folder holds all of these files."""
@@ -213,12 +223,57 @@ class Bundle:
         """SHA-256 of every file a report vouches for."""
         return {name: sha256(self.folder / name) for name in self.files() if name not in UNHASHED}
 
+    def sha256(self, name: str) -> str:
+        """SHA-256 of a file, in hexadecimal; from now on `confirm` refuses other bytes."""
+        digest, stamp = self._seen[name] = _hashed(self.folder / name)
+        # Without the last time, which changes too when the file gets a second name, as another process's pull gives it.
+        if stamp[:-1] != self._read.get(name, stamp)[:-1]:
+            raise BundleError(_CHANGED, path=self.folder / name)
+        return digest
+
+    def confirm(self, *names: str) -> None:
+        """Refuse a file whose bytes are no longer those that were hashed; call this once a file has been opened.
+
+        Between the hash and the first use of a graph there may be hours. A file that was replaced or rewritten has
+        another stamp, so it is read again; without a change this costs some microseconds a file.
+        """
+        for name in names or tuple(self._seen):
+            digest, stamp = self._seen.get(name, ("", ()))
+            path = self.folder / name
+            if digest and (not path.is_file() or (_stamp(path.stat()) != stamp and _hashed(path)[0] != digest)):
+                raise BundleError(_CHANGED, path=path)
+
+
+def _check_regular(folder: Path) -> None:
+    """Refuse what hangs or never ends when read: devices, pipes, and the kernel's own files, also behind links."""
+    try:
+        for path in folder.iterdir():
+            # A file of /proc says that it is a regular one.
+            kernel = path.is_file() and any(path.resolve().is_relative_to(root) for root in ("/proc", "/sys"))
+            if kernel or (path.name in PUBLISHED and path.exists() and not path.is_file()):
+                template = "{path} is not a regular file; put a copy of the real one in its place."
+                raise BundleError(template, path=path)
+    except OSError as error:
+        template = "{path} cannot be read ({reason}); check the folder."
+        raise BundleError(template, path=folder, reason=error.strerror) from None
+
+
+def _stamp(status: os.stat_result) -> tuple[int, ...]:
+    """Equal as long as a file is the same one, with the same bytes; no program can set the last time of these."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
 
 def sha256(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
+    return _hashed(path)[0]
+
+
+def _hashed(path: Path) -> tuple[str, tuple[int, ...]]:
+    """SHA-256 of a file, and the stamp that it had before it was read."""
     try:
         with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+            stamp = _stamp(os.fstat(file.fileno()))
+            return hashlib.file_digest(file, "sha256").hexdigest(), stamp
     except OSError as error:
         raise BundleError(
             "{path} cannot be read ({reason}); check the folder.", path=path, reason=error.strerror

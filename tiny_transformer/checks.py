@@ -3,6 +3,7 @@
 import math
 import reprlib
 import sys
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -57,3 +58,11 @@ def check_choice(name: str, value: Any, choices: Sequence[str], error: Refusal =
 def shown(value: Any) -> str:
     """A value from outside, quoted at a length that fits a sentence."""
     return reprlib.repr(value)
+
+
+def printable(text: str) -> str:
+    """A text from outside as a terminal may show it: characters that would command it are written as escapes."""
+    return "".join(
+        c if c == "\n" or unicodedata.category(c)[0] != "C" else c.encode("unicode_escape").decode("ascii")
+        for c in text
+    )

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from tiny_transformer import __version__
+from tiny_transformer.checks import printable
 from tiny_transformer.errors import ParityError, TinyTransformerError
 
 COMMANDS = ("init", "info", "train", "distil", "evaluate", "generate", "chat")
@@ -70,10 +71,10 @@ def guarded(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) ->
         sys.stdout.flush()
         return DONE if code is None else int(code)
     except ParityError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         return CHECK_FAILED
     except TinyTransformerError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         return WRONG_USAGE
     except ModuleNotFoundError as error:
         library = (error.name or "").split(".")[0]

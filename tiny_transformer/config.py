@@ -21,6 +21,7 @@ MAX_WIDTH = 65_536
 MAX_LAYERS = 1_024
 MAX_VOCABULARY = 4_194_304
 MAX_CONTEXT = 1_048_576
+MAX_TABLE = 1 << 24  # numbers of a computed table of positions: 64 MiB as float32, some 400 MB while it is computed
 
 # Metadata of a field that is younger than the format: a file without its key means the default, and a value that is
 # the default is not written, so that older files, and hashes of them, stay what they are.
@@ -177,6 +178,15 @@ class ModelConfig(JsonConfig):
             )
         else:
             check_whole("n_encoder_layers", self.n_encoder_layers, 1, MAX_LAYERS)
+        # A learned table is in the weights, so its size is that of a file; any other costs its author nothing.
+        require(
+            self.positions in ("learned", "none") or self.max_length * self.d_model <= MAX_TABLE,
+            "max_length {max_length} times d_model {d_model} is a table of positions with more than {high} numbers; "
+            "lower one of them.",
+            max_length=self.max_length,
+            d_model=self.d_model,
+            high=MAX_TABLE,
+        )
         if self.positions == "sinusoidal":
             require(
                 self.d_model % 2 == 0,

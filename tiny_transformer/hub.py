@@ -1,14 +1,17 @@
 """Calls to the Hugging Face Hub: repeated while that can help, and failing in one sentence."""
 
+import filecmp
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tiny_transformer import atomic
 from tiny_transformer.backends import BACKENDS, NAMES
 from tiny_transformer.bundle import (
     CARD,
@@ -27,7 +30,7 @@ from tiny_transformer.errors import BackendError, HubError, ParityError, Sentenc
 from tiny_transformer.parity.report import ParityReport
 from tiny_transformer.weights import read_index
 
-PATIENCE = 120.0  # seconds that one call may wait, all its tries together
+PATIENCE = 120.0  # seconds after which a call is not tried again: pauses, and the time that its tries took
 FIRST_WAIT, LONGEST_WAIT = 0.5, 16.0
 TRANSIENT = (408, 429, 500, 502, 503, 504)
 
@@ -47,10 +50,22 @@ _SENTENCES = {
 }
 
 
+_NO_TOKEN = "There is no Hugging Face token here; run hf auth login, or set HF_TOKEN."
+
+
+def check_token() -> None:
+    """Refuse to start work for which a token is needed where there is none; whether it is good, the Hub says."""
+    from huggingface_hub import get_token
+
+    if get_token() is None:
+        raise HubError(_NO_TOKEN, status=401)
+
+
 def call(action: Callable[[], _T], *, about: str, repeat: bool = True) -> _T:
     """Run one call of the client. `repeat` only what is safe to do twice; every failure is a HubError."""
     waited, wait = 0.0, FIRST_WAIT
     while True:
+        started = time.monotonic()
         try:
             return action()
         except Exception as error:
@@ -58,6 +73,7 @@ def call(action: Callable[[], _T], *, about: str, repeat: bool = True) -> _T:
             if failure is None:  # not the Hub's doing: a full disk, a fault of ours
                 raise
             pause = wait if failure.retry_after is None else failure.retry_after
+        waited += time.monotonic() - started  # an upload that is cut again and again takes minutes each time
         if not (repeat and failure.transient) or waited + pause > PATIENCE:
             raise failure from None
         time.sleep(pause)
@@ -74,7 +90,7 @@ def explained(error: BaseException, about: str) -> HubError | None:
     if type(error) is RuntimeError and error.__cause__ is not None:  # how the client wraps a failed upload
         return explained(error.__cause__, about)
     if isinstance(error, errors.LocalTokenNotFoundError):
-        return HubError("There is no Hugging Face token here; run hf auth login, or set HF_TOKEN.", status=401)
+        return HubError(_NO_TOKEN, status=401)
     if isinstance(error, errors.OfflineModeIsEnabled):
         return HubError(
             "The client is offline (HF_HUB_OFFLINE), so {name} cannot be reached; unset the variable.", name=about
@@ -332,11 +348,19 @@ def _folder(repo: _Repo, *, code: bool) -> Path:
     return snapshot / ("with-code" if code else "without-code")
 
 
-def _link(target: Path, link: Path) -> None:
-    """Point to a cached file."""
-    if link.is_symlink() and link.resolve() == target.resolve():
+def _link(cached: Path, name: Path) -> None:
+    """A second name for a cached file's bytes, on no disk space of its own; where there can be none, a copy.
+
+    A symbolic link would not do: ONNX Runtime reads weights only beside the real file of a graph, and in the client's
+    store for Xet files every file lies in a folder of its own.
+    """
+    source = cached.resolve()
+    same = name.is_file() and not name.is_symlink()
+    if same and (name.samefile(source) or filecmp.cmp(name, source, shallow=False)):
         return
-    link.parent.mkdir(parents=True, exist_ok=True)
-    temporary = link.with_name(f".{link.name}.{os.getpid()}.tmp")
-    temporary.symlink_to(target.resolve())
-    os.replace(temporary, link)
+    with atomic.replacing_file(name) as temporary:
+        temporary.unlink()
+        try:
+            os.link(source, temporary)
+        except OSError:  # another file system, or one without hard links
+            shutil.copyfile(source, temporary)

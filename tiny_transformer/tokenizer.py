@@ -48,6 +48,10 @@ class Tokenizer:
         if missing:
             template = "{path} lacks the special tokens {tokens}; train it with this project."
             raise TokenizerError(template, path=where, tokens=", ".join(missing))
+        # A pattern from a file could take time without end, or make the Rust library panic.
+        if not isinstance(backend.pre_tokenizer, pre_tokenizers.ByteLevel):
+            template = "{path} cuts texts in another way than this project's; train it with this project."
+            raise TokenizerError(template, path=where)
         # Not kept in tokenizer.json: without it the text "<eos>" would end a sentence.
         backend.encode_special_tokens = True
         backend.no_truncation()

@@ -2,7 +2,9 @@
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,11 +14,26 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from tests.support.export_fixtures import Exported, exported, save_random
+from tests.support.hub_driver import stand_in_report
+from tests.support.models import run_python
+from tiny_transformer.backends import BACKENDS
 from tiny_transformer.backends.base import Batch
 from tiny_transformer.backends.graph_file import check_graph, read_graph
 from tiny_transformer.backends.onnx_runtime import open_ort, open_session
-from tiny_transformer.bundle import CONFIG, DECODER_INT8, DECODER_ONNX, EMBEDDING, WEIGHTS, WEIGHTS_INT8, Bundle
+from tiny_transformer.bundle import (
+    ATTENTION_ONNX,
+    CONFIG,
+    DECODER_INT8,
+    DECODER_ONNX,
+    EMBEDDING,
+    ENCODER_ONNX,
+    REQUIRED,
+    WEIGHTS,
+    WEIGHTS_INT8,
+    Bundle,
+)
 from tiny_transformer.errors import BackendError, BundleError, TinyTransformerError
+from tiny_transformer.parity import stored_report, write_report
 from tiny_transformer.weights import read_weights, write_weights
 
 __all__ = ["exported"]
@@ -53,6 +70,117 @@ def set_external(tensor: TensorProto, key: str, value: str) -> None:
 def test_an_untouched_copy_runs(folder: Path):
     assert np.isfinite(run(folder)).all()
     assert np.isfinite(run(folder, int8=True)).all()
+
+
+@pytest.mark.parametrize(
+    ("backend", "file"),
+    [("onnx", WEIGHTS), ("onnx", DECODER_ONNX), ("onnx-int8", WEIGHTS_INT8), ("numpy", WEIGHTS)],
+)
+@pytest.mark.parametrize("in_place", [True, False])
+def test_bytes_replaced_between_the_check_and_the_first_use_never_run(
+    folder: Path, backend: str, file: str, in_place: bool
+):
+    bundle = Bundle.open(folder)
+    write_report(bundle, stand_in_report(bundle))
+    report = stored_report(bundle)
+    assert report is not None
+    use: Callable[..., Any] = partial(BACKENDS[backend].open, bundle)
+    if backend != "numpy":  # which reads the weights when it is opened
+        use = partial(use(threads=1).logits, Batch.of([[1, 2, 3]]), None)
+    changed = bytearray((folder / file).read_bytes())
+    if file == DECODER_ONNX:
+        changed += b"2\x01x"  # field 6, the documentation of the model: it still loads
+    else:
+        changed[-1] ^= 1  # of a weight: the file still loads
+    target = folder / file if in_place else folder / "new"
+    target.write_bytes(changed)
+    target.replace(folder / file)
+    with pytest.raises(BundleError, match=f"{file} was changed after it had been checked; load the model again"):
+        use()
+
+
+def test_equal_bytes_in_another_file_run(folder: Path):
+    bundle = Bundle.open(folder)
+    write_report(bundle, stand_in_report(bundle))
+    assert stored_report(bundle) is not None
+    opened = BACKENDS["onnx"].open(bundle, threads=1)
+    for name in (WEIGHTS, DECODER_ONNX):
+        shutil.copyfile(folder / name, folder / "new")
+        (folder / "new").replace(folder / name)
+    assert np.isfinite(opened.logits(Batch.of([[1, 2, 3]]), None)).all()
+
+
+def test_graphs_under_the_names_of_others_are_refused(exported: Exported, tmp_path: Path):
+    folder = Path(shutil.copytree(exported("encoder-decoder-sinusoidal").folder, tmp_path / "model"))
+    names = (ENCODER_ONNX, DECODER_ONNX, ATTENTION_ONNX)
+    graphs = [(folder / name).read_bytes() for name in names]
+    for name, graph in zip(names, (graphs[1], graphs[2], graphs[0]), strict=True):
+        (folder / name).write_bytes(graph)
+    backend = open_ort(Bundle.open(folder), threads=1)
+    target, source = Batch.of([[1]]), Batch.of([[1, 2]])
+    with pytest.raises(BackendError, match=f"{ENCODER_ONNX} is not the graph that its name says; make it again with"):
+        backend.start(target, source, 4)
+    with pytest.raises(BackendError, match=f"{ATTENTION_ONNX} is not the graph"):
+        backend.attention(target, source)
+    (folder / ENCODER_ONNX).write_bytes(graphs[0])
+    with pytest.raises(BackendError, match=f"{DECODER_ONNX} is not the graph"):
+        open_ort(Bundle.open(folder), threads=1).start(target, source, 4)
+
+
+def test_a_graph_that_asks_for_too_much_memory_is_refused(folder: Path):
+    def expand(model: onnx.ModelProto) -> None:
+        graph = model.graph
+        size = helper.make_tensor("size", TensorProto.INT64, [2], [2**40, 2**20])  # no machine has that
+        graph.initializer.append(size)
+        graph.initializer.append(helper.make_tensor("one", TensorProto.FLOAT, [1], [1.0]))
+        first = graph.input[0].name
+        (last,) = (node for node in graph.node if "logits" in node.output)
+        last.output[list(last.output).index("logits")] = "logits before"
+        graph.node.append(helper.make_node("Cast", [first], ["ids as floats"], to=TensorProto.FLOAT))
+        graph.node.append(helper.make_node("ReduceSum", ["ids as floats"], ["of ids"], keepdims=0))
+        graph.node.append(helper.make_node("Expand", ["of ids", "size"], ["huge"]))
+        graph.node.append(helper.make_node("ReduceMax", ["huge"], ["of huge"], keepdims=0))
+        graph.node.append(helper.make_node("Add", ["logits before", "of huge"], ["logits"]))
+
+    edit(folder / DECODER_ONNX, expand)
+    with pytest.raises(BackendError, match=rf"ONNX Runtime cannot run {folder / DECODER_ONNX} \(.*\); make it again"):
+        run(folder)
+
+
+def test_a_process_that_fails_waits_for_the_decoder_that_is_being_opened(exported: Exported):
+    # At exit, a thread that is still inside ONNX Runtime ended most such processes by a signal.
+    code = """
+import sys, time
+from tiny_transformer.backends import onnx_runtime
+from tiny_transformer.backends.base import Batch
+from tiny_transformer.bundle import Bundle
+from tiny_transformer.errors import BackendError
+
+def slow(path, threads):
+    if "encoder" in path.name:
+        time.sleep(0.3)  # until the other thread is at work
+        raise BackendError("no encoder")
+    time.sleep(0.6)
+    print("the decoder is open", flush=True)
+
+onnx_runtime.open_session = slow
+backend = onnx_runtime.open_ort(Bundle.open(sys.argv[1]))
+backend.start(Batch.of([[1]]), Batch.of([[1, 2]]), 4)
+"""
+    done = run_python(code, exported("encoder-decoder-sinusoidal").folder)
+    assert done.code == 1
+    assert "no encoder" in done.err
+    assert done.out == "the decoder is open\n"
+
+
+@pytest.mark.parametrize("file", REQUIRED)
+def test_bytes_replaced_between_reading_and_hashing_are_not_taken_for_verified(folder: Path, file: str):
+    write_report(Bundle.open(folder), stand_in_report(Bundle.open(folder)))
+    bundle = Bundle.open(folder)
+    shutil.copyfile(folder / file, folder / "new")  # what was read may have been anything: these are only hashed
+    (folder / "new").replace(folder / file)
+    with pytest.raises(BundleError, match=f"{file} was changed"):
+        stored_report(bundle)
 
 
 @pytest.mark.parametrize("file", [DECODER_ONNX, DECODER_INT8])

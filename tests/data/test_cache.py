@@ -1,7 +1,7 @@
 """Tokenized data: made once, found again by content, whole or not there at all."""
 
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -212,3 +212,20 @@ def test_memory_stays_flat_however_large_the_corpus(tmp_path: Path, monkeypatch:
         assert len(part) == count
         assert isinstance(part.target.ids.base, np.memmap)
     assert peaks[1] < 1.5 * peaks[0]  # sixteen times the lines
+
+
+def test_long_texts_are_encoded_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    examples = [Text("x" * length) for length in (10, 30, 25, 5, 90, 40)]
+    source = Source(name="t", path="t.txt", format="text")
+    whole = list(encode_examples(examples, byte_tokenizer(), source, 64))
+    sizes: list[int] = []
+    encode_batch = Tokenizer.encode_batch
+
+    def counted(self: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+        sizes.append(sum(map(len, texts)))
+        return encode_batch(self, texts)
+
+    monkeypatch.setattr(encoding, "_CHARACTERS_AT_ONCE", 60)
+    monkeypatch.setattr(Tokenizer, "encode_batch", counted)
+    assert list(encode_examples(examples, byte_tokenizer(), source, 64)) == whole
+    assert [size for size in sizes if size] == [40, 30, 90, 40]

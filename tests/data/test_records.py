@@ -1,10 +1,12 @@
 """Reading data: every format, and what happens to lines that are not in it."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from tests.support.training_fixtures import write_jsonl, write_pairs
+from tiny_transformer.data import records
 from tiny_transformer.data.examples import read_examples
 from tiny_transformer.data.records import Dialogue, Pair, Text, texts_of
 from tiny_transformer.data.source import Source
@@ -68,6 +70,30 @@ def test_questions_are_the_second_side_of_pairs_and_get_one_reply(tmp_path: Path
 def test_blank_lines_end_the_documents_of_plain_text(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("one\ntwo\n\n\nthree\n", encoding="utf-8")
     assert read(tmp_path / "t.txt", "text") == [Text("one\ntwo"), Text("three")]
+
+
+def test_a_text_without_blank_lines_is_no_document_of_its_whole_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "MAX_TEXT", 12)
+    (tmp_path / "t.txt").write_text("one\ntwo\nthree\nfour\n\nfive\n", encoding="utf-8")
+    assert [example.text for example in read(tmp_path / "t.txt", "text")] == ["one\ntwo", "three\nfour", "five"]
+
+
+@pytest.mark.parametrize("name", ["d.jsonl", "d.tsv", "d.txt"])
+def test_a_line_that_would_fill_the_memory_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"x\ty\n")
+    os.truncate(tmp_path / name, 1 << 33)  # zeros without a line end, on no disk space
+    kind = {".jsonl": "dialogues", ".tsv": "pairs", ".txt": "text"}[Path(name).suffix]
+    with pytest.raises(DataError, match=rf"Line 2 of .*{name} is longer than 1,048,576 bytes; break it into shorter"):
+        read(tmp_path / name, kind)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_text_in_another_encoding_is_refused(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "a.txt").write_text("Guten Morgen\n" * 300, encoding=encoding)
+    with pytest.raises(DataError, match=r"lines of data are malformed \(.*a\.txt:1: not UTF-8 text"):
+        read(tmp_path / "a.txt", "text")
 
 
 def test_few_malformed_lines_are_left_out_and_shown_with_file_and_line(

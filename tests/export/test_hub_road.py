@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from export.push import verified_copy
-from tests.support.hub_commands import MODEL, READER, WRITER, Client
+from tests.support.hub_commands import MODEL, READER, WRITER, XET, Client, send_through_xet
 from tests.support.hub_server import HubServer
 from tiny_transformer.bundle import DECODER_ONNX, EVALUATION, PARITY, TORCHSCRIPT, WEIGHTS, Bundle
 from tiny_transformer.errors import BundleError, TinyTransformerError
@@ -30,9 +30,9 @@ def real(exported: Callable[[str], Bundle], tmp_path: Path) -> Bundle:
     return bundle
 
 
-def python(client: Client, *command: str, token: str = READER) -> str:
+def python(client: Client, *command: str, token: str = READER, **env: str) -> str:
     """Run, and expect success."""
-    done = client.run([sys.executable, *command], client.environment(token))
+    done = client.run([sys.executable, *command], client.environment(token, **env))
     assert done.code == 0, done.err
     return done.out
 
@@ -77,6 +77,28 @@ def test_in_8_bits_it_runs_without_the_weights_it_was_made_from(hub: HubServer, 
     assert not hub.requests(f"^GET /objects/{real.hashes()[WEIGHTS]}")
     with pytest.raises(BundleError, match=f"lacks {WEIGHTS}"):  # taken for a folder of one's own it is not whole
         load(folder, "onnx-int8")
+
+
+def test_pulled_through_xet_it_runs_on_every_backend(
+    hub: HubServer, client: Client, real: Bundle, tmp_path: Path
+) -> None:
+    send_through_xet(hub, real, tmp_path / "store")
+    done = client.push(real.folder, **XET)
+    assert done.code == 0, done.err
+    hub.objects.clear()  # whatever comes back now comes out of the store
+    code = (
+        "import tiny_transformer as tt\n"
+        "for name in ('auto', 'onnx', 'onnx-int8', 'eager'):\n"
+        f"    model = tt.load({MODEL!r}, name)\n"
+        "    print(model.verified, model.backend_name, model.generate('Hallo').ids)\n"
+    )
+    expected = [load(real.folder, name).generate("Hallo").ids for name in ("onnx", "onnx", "onnx-int8", "eager")]
+    lines = python(client, "-c", code, **XET).splitlines()
+    names = ("onnx", "onnx", "onnx-int8", "eager")
+    assert lines == [f"True {name} {ids}" for name, ids in zip(names, expected, strict=True)]
+    assert list((client.home / "hub" / "blobs").glob("??/*")), "the client did not share its blobs"
+    report = ParityReport.from_json(python(client, "-m", "export", "verify", MODEL, "--json", **XET), where="verify")
+    assert report.verdict == "verified"
 
 
 def test_one_flipped_bit_in_any_file_stops_the_push_before_it_starts(real: Bundle) -> None:

@@ -2,28 +2,16 @@
 
 from pathlib import Path
 
-import hf_xet
-
-from tests.support.hub_commands import MODEL, READER, WRITER, Client
+from tests.support.hub_commands import MODEL, READER, WRITER, XET, Client, send_through_xet
 from tests.support.hub_server import HubServer
-from tiny_transformer.bundle import WEIGHTS, Bundle, sha256
-
-XET = {"HF_HUB_DISABLE_XET": "0"}
+from tiny_transformer.bundle import WEIGHTS, Bundle
 
 
 def test_a_model_goes_up_and_comes_back_through_xet(
     hub: HubServer, client: Client, model: Bundle, tmp_path: Path
 ) -> None:
     store = tmp_path / "store"
-    store.mkdir()
-    hub.xet_store = f"local://{store}"
-    # The real Hub reads sizes and hashes out of the store; this one is told.
-    large = [name for name in model.files() if name.endswith((".safetensors", ".onnx"))]
-    for name in large:
-        path = model.folder / name
-        hub.objects[sha256(path)] = path.read_bytes()
-        hub.xet_hashes[sha256(path)] = hf_xet.hash_files([str(path)])[0].hash
-
+    large = send_through_xet(hub, model, store)
     done = client.push(model.folder, **XET)
     assert done.code == 0, done.err
     assert hub.requests("GET .*/xet-write-token/")

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.hub_commands import MODEL, READER, SPACE, Client, with_graphs
 from tests.support.hub_server import HubServer
+from tiny_transformer.atomic import locked_folder
 from tiny_transformer.bundle import CARD, DECODER_ONNX, WEIGHTS, Bundle
 
 ENDPOINTS = (
@@ -202,15 +203,24 @@ def test_killed_anywhere_the_repo_is_whole_and_a_rerun_finishes(
     assert len(hub.repos["model", MODEL].tags) == 1
 
 
-def test_what_a_killed_push_left_on_the_disk_goes_a_day_later(hub: HubServer, client: Client, model: Bundle) -> None:
+def test_what_a_killed_push_left_on_the_disk_goes_with_the_next(hub: HubServer, client: Client, model: Bundle) -> None:
     client.killed(model.folder, hub.fail("GET /api/whoami", "hold"))
     (leftover,) = client.temporary.iterdir()
     client.push(model.folder, "--dry-run")
-    assert list(client.temporary.iterdir()) == [leftover]  # it might still be at work
-    two_days_ago = time.time() - 2 * 24 * 3600
-    os.utime(leftover, (two_days_ago, two_days_ago))
+    assert list(client.temporary.iterdir()) == [leftover]  # another push may be about to lock it
+    a_while_ago = time.time() - 120
+    os.utime(leftover, (a_while_ago, a_while_ago))
+    with locked_folder(leftover):
+        client.push(model.folder, "--dry-run")
+        assert list(client.temporary.iterdir()) == [leftover]  # it is at work
     client.push(model.folder, "--dry-run")
     assert list(client.temporary.iterdir()) == []
+
+
+def test_a_token_is_looked_for_before_the_proof(hub: HubServer, client: Client, model: Bundle) -> None:
+    done = client.push(model.folder, token=None, STAND_IN_FAILS="1")
+    assert "There is no Hugging Face token here" in sentence(done.err)
+    assert hub.seen == []
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,10 @@ from tests.support.hub_driver import stand_in_report
 from tests.support.models import ROOT, tiny_config
 from tiny_transformer import backends, hub
 from tiny_transformer.backends.graph_file import MAX_FILE_BYTES, check_graph, read_graph
-from tiny_transformer.backends.onnx_runtime import open_session
+from tiny_transformer.backends.onnx_runtime import open_ort, open_session
 from tiny_transformer.backends.torchscript import write_archive
 from tiny_transformer.bundle import (
+    ATTENTION_ONNX,
     CONFIG,
     DECODER_INT8,
     DECODER_ONNX,
@@ -276,6 +277,7 @@ def damaged_configs(met: Met) -> None:
     met.opened(
         met.chat,
         lambda folder: (folder / CONFIG).unlink(),
+        lambda folder: (folder / DECODER_ONNX).mkdir(),
         *(as_text(CONFIG, text) for text in ("{", "[]", "{}", '{"depth": 3}')),
         in_json(CONFIG, d_model="wide"),
         in_json(CONFIG, dropout="none"),
@@ -283,6 +285,7 @@ def damaged_configs(met: Met) -> None:
         in_json(CONFIG, architecture=3),
         in_json(CONFIG, architecture="convolution"),
         in_json(CONFIG, d_model=0),
+        in_json(CONFIG, max_length=2**20, d_model=32, positions="rotary"),
         in_json(CONFIG, dropout=1),
         in_json(CONFIG, n_encoder_layers=2),
         in_json(CONFIG, output_vocab_size=280),
@@ -364,6 +367,7 @@ def damaged_tokenizers(met: Met) -> None:
         lambda folder: os.truncate(folder / TOKENIZER, 2**40),
         edited(without_end),
         edited(lambda values: values.update(normalizer={"type": "Lowercase"})),
+        edited(lambda values: values.update(pre_tokenizer={"type": "Whitespace"})),
         with_token("Guten", 5_000),
         with_token("早"),
         with_token("Guten"),
@@ -398,6 +402,13 @@ def damaged_graphs(met: Met) -> None:
 
     met.loaded(met.chat, "onnx-int8", of_other_weights)
 
+    shipped = open_ort(Bundle.open(SHIPPED / "chat"))
+    session = open_session(graph, 1)
+    met.refused(
+        lambda: shipped._check_names(SHIPPED / "chat" / ATTENTION_ONNX, session),
+        lambda: shipped._run(DECODER_ONNX, session.run, ["logits"], {}),
+    )
+
 
 def damaged_reports(met: Met) -> None:
     """Parity reports that vouch for nothing, or for something else."""
@@ -414,6 +425,9 @@ def damaged_reports(met: Met) -> None:
         damaged = Bundle.open(met.damaged(verified, damage))
         met.refused(lambda bundle=damaged: stored_report(bundle))
     met.refused(lambda: stored_report(verified, ["unknown.onnx"]))
+    assert stored_report(verified)
+    (verified.folder / WEIGHTS).write_bytes((verified.folder / WEIGHTS).read_bytes()[::-1])
+    met.refused(lambda: verified.confirm(WEIGHTS))
 
 
 def failed_report(bundle: Bundle) -> str:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.support.training_fixtures import small_recipe, write_jsonl, write_pairs
+from tiny_transformer import atomic
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.errors import BundleError, TrainingError
 from tiny_transformer.training import finish
@@ -94,6 +95,15 @@ def test_an_unfinished_run_is_neither_forgotten_nor_mixed_with_another(tmp_path:
     longer = small_recipe("training.max_steps=6", "training.evaluations=1")
     train(longer, "", tmp_path / "model", resume=True)
     assert load_checkpoint(tmp_path / "runs" / "model" / "last")[0].step == 6
+
+
+def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
+    run_dir = tmp_path / "runs" / "model"
+    run_dir.mkdir(parents=True)
+    (run_dir / "metrics.jsonl").write_text("theirs")
+    with atomic.locked_folder(run_dir), pytest.raises(TrainingError, match="model is in use by another run; wait for"):
+        train(small_recipe("training.max_steps=2"), "", tmp_path / "model", overwrite=True)
+    assert (run_dir / "metrics.jsonl").read_text() == "theirs"
 
 
 def test_resume_without_a_run_starts_one(tmp_path: Path) -> None:

@@ -97,6 +97,19 @@ def test_where_the_page_was_started_is_not_shown() -> None:
         assert translated(sentence, "zh").startswith("models/chat 缺少")
 
 
+def test_where_models_lie_elsewhere_is_not_shown() -> None:
+    folder = Path("/home/ada/private/models/chat")
+    reason = f"Load model from {folder}/decoder_model.onnx failed, see https://host/a/b/c"
+    template = "ONNX Runtime cannot run {path} ({reason}); make it again with: python -m export all {parent}"
+    sentence = Sentence(template, path=folder / "decoder_model.onnx", reason=reason, parent=folder)
+    for language in ("en", "zh"):
+        shown = translated(sentence, language)
+        assert "ada" not in shown
+        assert "private" not in shown
+        assert shown.count("chat/decoder_model.onnx") == 2
+        assert "https://host/a/b/c" in shown
+
+
 def test_unexpected_failure_is_explained_without_its_text() -> None:
     assert "secret" not in explained(RuntimeError("secret path"), "en")
     assert HAN.search(explained(RuntimeError("secret path"), "zh"))

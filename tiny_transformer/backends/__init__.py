@@ -47,6 +47,7 @@ class BackendSpec:
         module, function = self.opener.split(":")
         opener = getattr(import_module(f"{__name__}.{module}"), function)
         backend: Backend = opener(bundle, device, threads, **self.arguments)
+        bundle.confirm()
         return backend
 
     def obstacle(self, bundle: Bundle | None = None, device: str | None = None) -> Sentence | None:

@@ -7,6 +7,7 @@ import copy
 import math
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,7 @@ from tiny_transformer.bundle import (
     ENCODER_INT8,
     ENCODER_INT8_BATCH,
     ENCODER_ONNX,
+    FILES,
     WEIGHTS,
     WEIGHTS_INT8,
     WEIGHTS_SHA256,
@@ -213,7 +215,7 @@ class OrtBackend:
             raise BackendError("The model was pulled in 8 bits alone, which have no attention maps; load it on onnx.")
         session = self._session(ATTENTION_ONNX, WEIGHTS, self._threads or cores())
         if source is None:
-            (decoder,) = session.run(["decoder_attentions"], {"input_ids": target.ids})
+            (decoder,) = self._run(ATTENTION_ONNX, session.run, ["decoder_attentions"], {"input_ids": target.ids})
             return AttentionArrays(None, decoder, None)
         feeds = {
             "input_ids": source.ids,
@@ -221,7 +223,7 @@ class OrtBackend:
             "decoder_input_ids": target.ids,
         }
         names = ["encoder_attentions", "decoder_attentions", "cross_attentions"]
-        return AttentionArrays(*session.run(names, feeds))
+        return AttentionArrays(*self._run(ATTENTION_ONNX, session.run, names, feeds))
 
     def _read(self, source: Batch | None) -> dict[str, np.ndarray]:
         """The encoder's memory of the source, under the decoder's names; nothing without a source."""
@@ -239,7 +241,7 @@ class OrtBackend:
         _bind_input(binding, "attention_mask", mask)
         for name, array in memory.items():
             _bind_output(binding, name.replace("past_key_values.", "present."), array)
-        session.run_with_iobinding(binding)
+        self._run(graph, session.run_with_iobinding, binding)
         return memory | {MASK: mask}
 
     def _open_decoder_meanwhile(self, n_rows: int) -> None:
@@ -251,7 +253,8 @@ class OrtBackend:
             with suppress(BackendError, BundleError):  # raised again where the session is wanted
                 self._decoder_session(n_rows)
 
-        threading.Thread(target=work, daemon=True).start()
+        # Not as a daemon: a process that ends while ONNX Runtime opens a graph would end by a signal.
+        threading.Thread(target=work).start()
 
     def _decode(self, ids: list[list[int]], state: OrtState) -> np.ndarray:
         """Run new tokens (B T) behind each row's length; logits B T V, in the state's own buffer."""
@@ -270,8 +273,17 @@ class OrtBackend:
         for row, (new, length) in enumerate(zip(ids, state.lengths, strict=True)):
             for t, token_id in enumerate(new):
                 state.ids[row, t], state.positions[row, t] = token_id, length + t
-        state.session.run_with_iobinding(state.binding)
+        self._run(self._decoders[len(ids) >= MANY_ROWS], state.session.run_with_iobinding, state.binding)
         return state.logits
+
+    def _run(self, graph: str, run: Callable[..., Any], *arguments: Any) -> Any:
+        """What a run of a graph gives; a graph that asks for more memory than there is becomes one sentence."""
+        try:
+            return run(*arguments)
+        except Exception as error:  # pybind types of its own, and RuntimeError
+            path = self._bundle.folder / graph
+            template = "ONNX Runtime cannot run {path} ({reason}); make it again with: python -m export all {parent}"
+            raise BackendError(template, path=path, reason=_first_line(error), parent=path.parent) from None
 
     def _bind_new(self, state: OrtState, shape: tuple[int, int]) -> None:
         """Buffers for new tokens (B T), where they stand, and the logits that come of them."""
@@ -317,8 +329,30 @@ class OrtBackend:
             if (graph, threads) not in self._sessions:
                 folder = self._bundle.folder
                 check_graph(folder / graph, folder / weights, self.config)
-                self._sessions[graph, threads] = open_session(folder / graph, threads)
+                session = open_session(folder / graph, threads)
+                self._bundle.confirm(graph, weights)
+                self._check_names(folder / graph, session)
+                self._sessions[graph, threads] = session
             return self._sessions[graph, threads]
+
+    def _check_names(self, path: Path, session: Any) -> None:
+        """Refuse a graph under the name of another: what it reads or gives is not what will be asked of it."""
+        part = next(file.graph for file in FILES if file.name == path.name)
+        if part == "encoder":
+            inputs = {"input_ids", "attention_mask"}
+            outputs = {name.replace("past_key_values.", "present.") for name in self._memory}
+        elif part == "decoder":
+            inputs = {"input_ids", "position_ids", *self._caches, *self._memory, *([MASK] if self._memory else [])}
+            outputs = {"logits", *self._caches.values()}
+        elif self._memory:
+            inputs = {"input_ids", "attention_mask", "decoder_input_ids"}
+            outputs = {"encoder_attentions", "decoder_attentions", "cross_attentions"}
+        else:
+            inputs, outputs = {"input_ids"}, {"decoder_attentions"}
+        found = {value.name for value in session.get_inputs()}, {value.name for value in session.get_outputs()}
+        if found[0] != inputs or not outputs <= found[1]:
+            template = "{path} is not the graph that its name says; make it again with: python -m export all {parent}"
+            raise BackendError(template, path=path, parent=path.parent)
 
 
 def open_ort(
@@ -365,9 +399,13 @@ def open_session(path: Path, threads: int) -> Any:
             path, options, providers=["CPUExecutionProvider"], disabled_optimizers=slower
         )
     except Exception as error:  # pybind types of its own, and RuntimeError
-        reason = str(error).strip().splitlines()[0]
         template = "ONNX Runtime cannot load {path} ({reason}); make it again with: python -m export all {parent}"
-        raise BackendError(template, path=path, reason=reason, parent=path.parent) from None
+        raise BackendError(template, path=path, reason=_first_line(error), parent=path.parent) from None
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def cores() -> int:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tiny_transformer.checks import printable
 from tiny_transformer.errors import BackendError, InputError
 
 EXAMPLE = "python -m tiny_transformer info /tmp/random --shapes"
@@ -123,7 +124,7 @@ def print_tables(description: dict[str, Any]) -> None:
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Columns as wide as their widest cell; numbers to the right."""
-    cells = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows]
+    cells = [[f"{cell:,}" if isinstance(cell, int) else printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in [list(header), *cells]) for i in range(len(header))]
     numeric = [bool(rows) and isinstance(rows[0][i], int) for i in range(len(header))]
     for row in [list(header), *cells]:

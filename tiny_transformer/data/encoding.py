@@ -3,13 +3,13 @@
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from tiny_transformer.data.records import Dialogue, Example, Pair, texts_of
 from tiny_transformer.data.source import Source
 from tiny_transformer.tokenizer import Tokenizer
 
 _EXAMPLES_AT_ONCE = 4_096  # encoded in parallel
+_CHARACTERS_AT_ONCE = 1 << 20  # or fewer examples: the tokenizers library takes some 200 bytes for each character
 _PACKED_TOKENS = 64  # on either side of a row of packed pairs: what one tile of the attention kernels holds
 _OPEN_ROWS = 16  # that wait for a pair that fits
 
@@ -48,8 +48,7 @@ def encode_examples(
 def _rows(
     examples: Iterable[Example], tokenizer: Tokenizer, reader: Tokenizer, source: Source, max_length: int
 ) -> Iterator[Encoded]:
-    iterator = iter(examples)
-    while chunk := list(islice(iterator, _EXAMPLES_AT_ONCE)):
+    for chunk in _chunks(examples):
         texts: dict[bool, list[str]] = {True: [], False: []}
         for example in chunk:
             for text, is_read in zip(texts_of(example), _only_read(example, source), strict=True):
@@ -64,6 +63,21 @@ def _rows(
                 yield from _dialogue(example, ids, tokenizer, source, max_length)
             else:
                 yield from _text(ids[0], tokenizer, max_length)
+
+
+def _chunks(examples: Iterable[Example]) -> Iterator[list[Example]]:
+    """Examples that are encoded together: as many as fit into the memory's share."""
+    chunk: list[Example] = []
+    size = 0
+    for example in examples:
+        length = sum(map(len, texts_of(example)))
+        if chunk and (len(chunk) == _EXAMPLES_AT_ONCE or size + length > _CHARACTERS_AT_ONCE):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(example)
+        size += length
+    if chunk:
+        yield chunk
 
 
 def _only_read(example: Example, source: Source) -> list[bool]:

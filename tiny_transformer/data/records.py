@@ -9,7 +9,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from itertools import zip_longest
 from typing import Any
 
@@ -77,6 +77,7 @@ def plain_words(text: str) -> str:
 logger = logging.getLogger(__name__)
 
 MAX_MALFORMED_SHARE = 0.01
+MAX_TEXT = 1 << 20  # of one line in bytes, of one document in characters: encoding takes some 200 bytes for each
 _SHOWN = 3  # malformed lines that a message quotes
 
 
@@ -143,15 +144,22 @@ def read_records(unit: tuple[DataFile, ...], kind: str, faults: Faults) -> Itera
 
 
 def _lines(file: DataFile, faults: Faults) -> Iterator[tuple[int, str | None]]:
-    """Numbered lines; None where the bytes are not UTF-8."""
+    """Numbered lines; None where the bytes are not UTF-8 text. One that would fill the memory is refused."""
     with open_text(file) as stream:
-        for number, raw in enumerate(stream, start=1):
+        for number, raw in enumerate(iter(partial(stream.readline, MAX_TEXT + 1), b""), start=1):
+            if len(raw) > MAX_TEXT:
+                template = "Line {line:,} of {file} is longer than {n:,} bytes; break it into shorter ones."
+                raise DataError(template, file=file.name, line=number, n=MAX_TEXT)
             faults.lines += 1
             try:
-                yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+                line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
             except UnicodeDecodeError:
-                faults.add(file, number, "not UTF-8")
+                line = "\0"
+            if "\0" in line:  # half of the bytes of UTF-16 are, and text has none
+                faults.add(file, number, "not UTF-8 text")
                 yield number, None
+            else:
+                yield number, line
 
 
 def _parallel(source: DataFile, target: DataFile, faults: Faults) -> Iterator[tuple[str, str]]:
@@ -172,14 +180,16 @@ def _parallel(source: DataFile, target: DataFile, faults: Faults) -> Iterator[tu
 
 
 def _paragraphs(file: DataFile, faults: Faults) -> Iterator[str]:
-    """Plain text: a blank line ends a document."""
+    """Plain text: a blank line ends a document, and a file without any is many documents, not one of its size."""
     document: list[str] = []
+    size = 0
     for _, line in _lines(file, faults):
+        if document and (line is None or not line.strip() or size + len(line) > MAX_TEXT):
+            yield "\n".join(document)
+            document, size = [], 0
         if line is not None and line.strip():
             document.append(line)
-        elif document:
-            yield "\n".join(document)
-            document = []
+            size += len(line) + 1
     if document:
         yield "\n".join(document)
 

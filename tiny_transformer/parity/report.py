@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tiny_transformer import atomic
-from tiny_transformer.bundle import PARITY, Bundle, sha256
+from tiny_transformer.bundle import PARITY, Bundle
 from tiny_transformer.errors import ParityError
 
 FORMAT = 1
@@ -110,7 +110,7 @@ def stored_report(bundle: Bundle, names: Iterable[str] | None = None) -> ParityR
         if name not in report.files:
             template = "{path} does not cover {name}; make the report again: python -m export all {folder}."
             raise ParityError(template, path=path, name=name, folder=bundle.folder)
-        if sha256(bundle.folder / name) != report.files[name]:
+        if bundle.sha256(name) != report.files[name]:
             template = (
                 "{path} is not the file that {parity} vouches for; restore it, or make the report again: "
                 "python -m export all {folder}."

@@ -3,9 +3,10 @@
 No random state is kept: a step's randomness follows from seed, step and rank alone.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,17 @@ import torch
 from torch import Tensor
 
 from tiny_transformer import atomic
-from tiny_transformer.errors import TrainingError
+from tiny_transformer.bundle import sha256
+from tiny_transformer.checks import check_number, check_whole, shown
+from tiny_transformer.errors import TinyTransformerError, TrainingError
 from tiny_transformer.weights import read_weights, write_weights
 
 LAST, BEST = "last", "best"
 MODEL = "model"  # the group of the weights themselves in a checkpoint
 _OPTIMIZER = "optimizer"
 _TENSORS, _STATE = "tensors.safetensors", "state.json"
+_TENSORS_SHA256, _DIGEST = "tensors_sha256", "digest"  # in the state's file: of the tensors, and of all else in it
+_MOST = 2**53  # of anything that is counted: JSON's readers keep whole numbers exact up to here
 
 
 @dataclass
@@ -50,24 +55,77 @@ def save_checkpoint(folder: Path, state: RunState, tensors: Mapping[str, Tensor]
     arrays = {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
     with atomic.replacing_folder(folder) as staging:
         write_weights(staging / _TENSORS, arrays)
-        (staging / _STATE).write_text(json.dumps(asdict(state)), encoding="utf-8")
+        values = json.loads(json.dumps({**asdict(state), _TENSORS_SHA256: sha256(staging / _TENSORS)}))
+        (staging / _STATE).write_text(json.dumps({**values, _DIGEST: _digest(values)}), encoding="utf-8")
 
 
 def load_checkpoint(folder: Path) -> tuple[RunState, dict[str, Tensor]]:
-    """Read a checkpoint back."""
-    state = load_state(folder)
+    """Read a checkpoint back; other bytes than were written are refused."""
+    state, digest = _read_state(folder)
+    if digest is not None and sha256(folder / _TENSORS) != digest:
+        raise _damaged(folder, f"{_TENSORS} has other bytes than were written")
     tensors = {name: torch.from_numpy(array.copy()) for name, array in read_weights(folder / _TENSORS).items()}
     return state, tensors
 
 
 def load_state(folder: Path) -> RunState:
     """Where the run of a checkpoint stands, without its tensors."""
+    return _read_state(folder)[0]
+
+
+def _read_state(folder: Path) -> tuple[RunState, str | None]:
+    """A checkpoint's state, every value of it checked, and its tensors' SHA-256; earlier versions kept none."""
     try:
-        return RunState(**json.loads((folder / _STATE).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise TrainingError(
-            "{folder} is not a checkpoint ({reason}); remove it or restore it.", folder=folder, reason=error
-        ) from None
+        values = json.loads((folder / _STATE).read_text(encoding="utf-8"))
+        if not isinstance(values, dict):
+            raise TypeError(f"{_STATE} is not a JSON object")
+        digest = values.pop(_DIGEST, None)
+        if digest is not None and digest != _digest(values):
+            raise ValueError(f"{_STATE} has other bytes than were written")
+        tensors_sha256 = values.pop(_TENSORS_SHA256, None)
+        if digest is not None and not isinstance(tensors_sha256, str):
+            raise TypeError(f"{_TENSORS_SHA256} is {shown(tensors_sha256)}")
+        state = RunState(**values)
+        _check_state(state)
+    except (OSError, ValueError, TypeError, RecursionError, TinyTransformerError) as error:
+        raise _damaged(folder, error) from None
+    return state, tensors_sha256
+
+
+def _check_state(state: RunState) -> None:
+    """Refuse values that no run can have: they would end in a traceback, or train on from somewhere else."""
+    for field_ in fields(state):
+        name, value, kind = field_.name, getattr(state, field_.name), field_.type
+        if kind is int:
+            check_whole(name, value, 0, _MOST, TrainingError)
+        elif kind is float:
+            check_number(name, value, 0.0, error=TrainingError)
+        elif name in ("recipe", "started_from"):
+            _check_map(name, value)
+        else:  # figures, or a list of them
+            entries = [value] if name == "best" else value
+            if not isinstance(entries, list):
+                raise TypeError(f"{name} is {shown(entries)}, not a list")
+            for entry in entries:
+                _check_map(name, entry)
+                if not all(type(figure) in (int, float) for figure in entry.values()):
+                    raise TypeError(f"{name} holds {shown(entry)}, which are not all numbers")
+    if not state.epoch_step <= state.phase_step <= state.step:
+        raise ValueError(f"{state.epoch_step} steps of the epoch, {state.phase_step} of the phase, {state.step} in all")
+
+
+def _check_map(name: str, value: Any) -> None:
+    if not isinstance(value, dict):
+        raise TypeError(f"{name} is {shown(value)}, not a JSON object")
+
+
+def _damaged(folder: Path, reason: object) -> TrainingError:
+    template = "{folder} is not a checkpoint ({reason}); remove it or restore it."
+    return TrainingError(template, folder=folder, reason=reason)
+
+
+def _digest(values: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode("ascii")).hexdigest()
 
 
 def has_checkpoint(folder: Path) -> bool:

@@ -4,6 +4,7 @@ import logging
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import chain
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import torch
 
 from tiny_transformer import atomic
 from tiny_transformer.bundle import TOKENIZER, Bundle, check_target
+from tiny_transformer.checks import check_whole
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.data.augment import Compose
 from tiny_transformer.data.batches import TrainingData
@@ -60,8 +62,7 @@ def train(
     check_target(out, overwrite=overwrite)
     recipe, root = with_user_data(recipe, data)
     run_dir = run_dir or out.parent / "runs" / out.name
-    with joined_world(device) as world:
-        _prepare_run(run_dir, world, resume=resume, overwrite=overwrite)
+    with joined_world(device) as world, _run_folder(run_dir, world, resume=resume, overwrite=overwrite):
         if has_checkpoint(run_dir / LAST):
             check_same_base(load_state(run_dir / LAST), base)
         tokenizer = _tokenizer(recipe, root, run_dir, world, base)
@@ -107,6 +108,7 @@ def _run(
     if has_checkpoint(run_dir / LAST):
         state, tensors = load_checkpoint(run_dir / LAST)
         check_same_recipe(state, recipe.to_dict())
+        check_whole("phase", state.phase, 0, len(recipe.phases) - 1, TrainingError)
         state.recipe = recipe.to_dict()
     if world.is_first:
         logger.info(
@@ -147,22 +149,33 @@ def _is_file(data: str) -> bool:
     return "{" in data or (Path(data).is_file() if not data.startswith(HUB) else "." in data.rsplit("/", 1)[-1])
 
 
-def _prepare_run(run_dir: Path, world: World, *, resume: bool, overwrite: bool) -> None:
-    """Make the run's folder, or clear what an earlier run left there."""
-    if world.is_first:
-        if has_checkpoint(run_dir / LAST) and not resume:
-            if not overwrite:
-                raise TrainingError(
-                    "{run_dir} holds an unfinished run; add --resume to go on with it or --overwrite to start anew.",
-                    run_dir=run_dir,
-                )
-            shutil.rmtree(run_dir)
-        run_dir.mkdir(parents=True, exist_ok=True)
-        if not has_checkpoint(run_dir / LAST):
-            (run_dir / TOKENIZER).unlink(missing_ok=True)  # of a run that came to nothing, perhaps on other text
-        for litter in run_dir.glob(".*.tmp"):  # a kill during a write leaves its temporary folder
-            shutil.rmtree(litter) if litter.is_dir() else litter.unlink()
-    world.wait()
+@contextmanager
+def _run_folder(run_dir: Path, world: World, *, resume: bool, overwrite: bool) -> Iterator[None]:
+    """The run's folder, made, or cleared of what an earlier run left there; no other run may use it meanwhile."""
+    with ExitStack() as lock:
+        if world.is_first:
+            run_dir.mkdir(parents=True, exist_ok=True)
+            if not lock.enter_context(atomic.locked_folder(run_dir)):
+                template = "{run_dir} is in use by another run; wait for its end or train into another folder."
+                raise TrainingError(template, run_dir=run_dir)
+            _prepare_run(run_dir, resume=resume, overwrite=overwrite)
+        world.wait()
+        yield
+
+
+def _prepare_run(run_dir: Path, *, resume: bool, overwrite: bool) -> None:
+    removed = run_dir.glob(".*.tmp")  # a kill during a write leaves its temporary folder
+    if has_checkpoint(run_dir / LAST) and not resume:
+        if not overwrite:
+            raise TrainingError(
+                "{run_dir} holds an unfinished run; add --resume to go on with it or --overwrite to start anew.",
+                run_dir=run_dir,
+            )
+        removed = run_dir.iterdir()
+    for path in removed:
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    if not has_checkpoint(run_dir / LAST):
+        (run_dir / TOKENIZER).unlink(missing_ok=True)  # of a run that came to nothing, perhaps on other text
 
 
 def _train_sources(recipe: Recipe) -> tuple[Source, ...]:

@@ -1,6 +1,7 @@
 """Languages: the one that a page is shown in, the one that a text is written in, and messages in either."""
 
 import os
+import re
 import tomllib
 from importlib import resources
 from pathlib import Path
@@ -52,6 +53,7 @@ def source_language(text: str, languages: tuple[str, ...]) -> str | None:
     return others[0]
 
 
+_ABSOLUTE = re.compile(r"(?<![\w.:/~-])(?:/[^/\s'\"()<>,;]+){2,}")
 # A sentence may quote what a stranger sent: enough of it to be recognized, not all of its megabytes.
 LONGEST = 600  # characters
 
@@ -83,8 +85,8 @@ def _value(value: object, language: Language) -> object:
 
 
 def _without_folder(text: str) -> str:
-    """Paths as seen from the folder where the page was started, whose own path is of no use to a visitor."""
-    return text.replace(os.getcwd() + os.sep, "")
+    """Paths as seen from the folder where the page was started, others by their ends: where they lie is the host's."""
+    return _ABSOLUTE.sub(lambda found: "/".join(found[0].split("/")[-2:]), text.replace(os.getcwd() + os.sep, ""))
 
 
 def explained(error: Exception, language: Language) -> str:
