@@ -58,11 +58,11 @@ def verified(bundle: "Bundle", device: str | None = None) -> "ParityReport":
 
     from tiny_transformer.parity import verify_bundle, verify_device
 
-    with tqdm(unit="case", disable=None) as bar:
+    with tqdm(total=1.0, disable=None, bar_format="{percentage:3.0f}% {bar:20} {remaining} left, {desc}") as bar:
 
-        def progress(case: str) -> None:
-            bar.set_description(case, refresh=False)
-            bar.update()
+        def progress(case: str, done: float) -> None:
+            bar.set_description_str(case, refresh=False)
+            bar.update(done - bar.n)
 
         if device is not None:
             return verify_device(bundle, device, progress=progress)
