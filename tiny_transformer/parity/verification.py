@@ -12,7 +12,7 @@ from tiny_transformer.backends.base import CLOSE, Backend, Tolerance
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.parity.cases import TensorCase, full_of_cached, rows_alone, tensor_cases
 from tiny_transformer.parity.report import CaseResult, ParityReport, finite
-from tiny_transformer.parity.texts import Step, TextReference, text_steps
+from tiny_transformer.parity.texts import Step, TextReference, text_steps, training_step
 
 Progress = Callable[[str, float], None]  # what is compared now, and the share of the work that is done
 
@@ -101,6 +101,8 @@ def _compared(
     for candidate in candidates:
         allowed = None if candidate.tolerance is None else candidate.tolerance.absolute
         steps += text_steps(texts, candidate.backend, allowed, small=candidate.small)
+    if steps:
+        steps.append(training_step(texts))
     results: list[CaseResult] = []
     done, total = 0.0, sum(step.work for step in steps)
     for step in steps:
@@ -109,7 +111,8 @@ def _compared(
         results += found if isinstance(found, list) else [found]
         done += step.work
     order = [candidate.backend.name for candidate in candidates]
-    results.sort(key=lambda result: order.index(result.candidate))  # a stable sort: cases keep their order
+    # A stable sort: each candidate's cases keep their order, and the reference's own stands last.
+    results.sort(key=lambda result: [*order, reference.name].index(result.candidate))
     return ParityReport(
         reference=reference.name, candidates=tuple(order), versions=ran_on, cases=tuple(results), files=files
     )
