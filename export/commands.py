@@ -58,11 +58,11 @@ def verified(bundle: "Bundle", device: str | None = None) -> "ParityReport":
 
     from tiny_transformer.parity import verify_bundle, verify_device
 
-    with tqdm(unit="case", disable=None) as bar:
+    with tqdm(total=1.0, disable=None, bar_format="{percentage:3.0f}% {bar:20} {remaining} left, {desc}") as bar:
 
-        def progress(case: str) -> None:
-            bar.set_description(case, refresh=False)
-            bar.update()
+        def progress(case: str, done: float) -> None:
+            bar.set_description_str(case, refresh=False)
+            bar.update(done - bar.n)
 
         if device is not None:
             return verify_device(bundle, device, progress=progress)
@@ -70,7 +70,7 @@ def verified(bundle: "Bundle", device: str | None = None) -> "ParityReport":
 
 
 def table(report: "ParityReport") -> str:
-    """One line per backend and kind of case, then the failures and the verdict."""
+    """One line per backend and kind of case, then the figures, the failures and the verdict."""
     lines = [f"{'backend':<12} {'case':<10} {'passed':>9} {'max abs':>9} {'max rel':>9} {'argmax':>8}"]
     groups: dict[tuple[str, str], list[int]] = {}
     for i, case in enumerate(report.cases):
@@ -81,6 +81,7 @@ def table(report: "ParityReport") -> str:
         absolute, relative = max(case.max_absolute for case in cases), max(case.max_relative for case in cases)
         agreement = min(case.argmax_agreement for case in cases)
         lines.append(f"{candidate:<12} {kind:<10} {passed:>9} {absolute:>9.1e} {relative:>9.1e} {agreement:>8.2%}")
+    lines += [f"{case.name}: {case.detail}" for case in report.cases if case.kind in ("task", "training")]
     lines += [f"failed: {case.candidate}: {case.name}: {case.detail}" for case in report.failures]
     return "\n".join([*lines, report.verdict]) + "\n"
 

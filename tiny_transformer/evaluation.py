@@ -72,6 +72,15 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str | N
     return _sacrebleu(BLEU(tokenize=tokenize or "13a", force=True), hypotheses, references)
 
 
+def bleu_error(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """The standard error of corpus BLEU, by sacrebleu's bootstrap: half a 95 % interval is 1.96 of it."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    _check(hypotheses, references)
+    score = BLEU(force=True).corpus_score(list(hypotheses), [list(references)], n_bootstrap=1000)
+    return float(score._ci) / 1.96
+
+
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     """Corpus chrF2 from 0 to 100."""
     from sacrebleu.metrics.chrf import CHRF

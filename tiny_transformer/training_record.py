@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-from tiny_transformer.bundle import TRAINING
+from tiny_transformer.bundle import EVALUATION, TRAINING
 from tiny_transformer.checks import shown
 from tiny_transformer.errors import BundleError, Sentence
 
@@ -115,6 +115,12 @@ class TrainingRecord:
             for metric, value in found.get("metrics", {}).items()
         )
 
+    def sample(self, metric: str) -> Figure | None:
+        """What was measured on exactly the folder's `evaluation.jsonl`, greedily; None in older records."""
+        found = self.results.get("sample", {})
+        value = found.get("metrics", {}).get(metric)
+        return None if value is None else Figure(EVALUATION, "sample", metric, value, found.get("examples", 0))
+
     @property
     def decoding(self) -> str:
         """How the measured texts were generated, in words."""
@@ -164,6 +170,7 @@ def _checked(values: Any) -> TrainingRecord:
     for split in ("test", "dev_by_source"):
         for name, figures in _typed(record.results.get(split, {}), dict, f"results.{split}").items():
             _check_figures(figures, f"results.{split}.{name}")
+    _check_figures(record.results.get("sample", {}), "results.sample")
     for entry in record.curve:
         for key in ("step", "loss"):
             _typed(_typed(entry, dict, "curve").get(key), float, f"curve.{key}")

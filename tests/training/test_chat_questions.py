@@ -169,7 +169,7 @@ def test_sets_with_several_right_answers_are_not_in_the_sample(tmp_path: Path, m
     ]
     monkeypatch.setattr(finish, "question_sets", lambda *_: groups)
     run = finish.Finished(small_recipe(), "", None, None, tmp_path, None, 1)  # type: ignore[arg-type]
-    assert finish.evaluation_lines(run).count("\n") == 1
+    assert finish.evaluation_questions(run) == [Question(asked, "x")]
 
 
 def test_a_transform_that_names_an_unknown_source_is_refused(tmp_path: Path, recipe: Recipe) -> None:

@@ -143,6 +143,8 @@ def test_the_trained_model_is_exported_and_proved(trained: Bundle) -> None:
     export_int8(trained.folder)
     report = verify_bundle(Bundle.open(trained.folder), ["numpy", "onnx", "onnx-int8"])
     assert report.verdict == "verified", [case for case in report.cases if not case.passed]
+    (figure,) = (case.detail for case in report.cases if case.kind == "training")
+    assert "on the same" in figure  # training measured exactly the examples that it left in the folder
     texts = [load(str(trained.folder), name).generate("schöne ak straße").text for name in ("eager", "onnx")]
     assert texts[0] == texts[1]
 

@@ -1,28 +1,41 @@
 """Comparison on generated text: greedy and beam ids, and for 8-bit weights the task itself."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from tiny_transformer.backends.base import Backend, Batch
-from tiny_transformer.bundle import EVALUATION, Bundle
+from tiny_transformer.bundle import EVALUATION, TRAINING, Bundle
+from tiny_transformer.config import GenerationConfig, ModelConfig
 from tiny_transformer.errors import BundleError
-from tiny_transformer.evaluation import accuracy, bleu, read_evaluation
+from tiny_transformer.evaluation import Question, accuracy, bleu, bleu_error, read_evaluation
 from tiny_transformer.generation import Generated, GenerationOptions, Request, generate_ids
 from tiny_transformer.generation.prompt import Prompt, prompt_for
 from tiny_transformer.generation.sampling import forbid_early_end, log_normalizer, penalized
 from tiny_transformer.generation.tokens import length_score
 from tiny_transformer.parity.report import CaseResult, finite
-from tiny_transformer.tokenizer import Message
+from tiny_transformer.tokenizer import Tokenizer
+from tiny_transformer.training_record import Figure, TrainingRecord
 
-N_GREEDY, N_BEAM, BEAMS = 200, 40, 4
+BEAMS = 4
+# (greedy, of a backend that is slow) → how many texts of a set are compared.
+N_TEXTS = {(True, False): 200, (False, False): 40, (True, True): 8, (False, True): 2}
 BATCH = 25
+# Other kernels may run for many texts, for a few of different length, and for one: 8-bit weights do the task in each.
+TASK_BATCHES = (BATCH, 3, 1)
+# What a text costs beside a token of a tensor case, and a slow backend beside others: measured on two cores.
+GREEDY_WORK, BEAM_WORK, SLOWNESS = 25, 60, 12
 MAX_NEW_TOKENS = 64
 MAX_EXAMPLES = 500
 # How much of the task's figure 8-bit may lose: BLEU points, and percentage points of right answers.
 MAX_BLEU_LOSS, MAX_ACCURACY_LOSS = 0.3, 0.5
+# How far the figure of a folder's examples may lie from those of whole test sets: 3 standard errors are 4.2 BLEU of
+# the shipped translator, and 2.9 points of the shipped chat's accuracy.
+STANDARD_ERRORS = 3.0
+NOT_ASCII = "text that is not ASCII"
 # Text in other scripts, joined emoji, right-to-left marks and a NUL: every byte path of the tokenizer.
 NON_ASCII = (
     "Wie schön, dass ihr da seid – für immer!",
@@ -30,6 +43,15 @@ NON_ASCII = (
     "naïve café 🎉👩‍👩‍👧",
     "\u202eعربى\x00",
 )
+
+
+@dataclass(frozen=True)
+class Step:
+    """One comparison that is still to run."""
+
+    name: str
+    work: float  # about as much as so many tokens of a tensor case
+    run: Callable[[], CaseResult | list[CaseResult]]
 
 
 @dataclass(frozen=True)
@@ -47,75 +69,101 @@ def evaluation_examples(bundle: Bundle) -> list[Example]:
     if len(questions) > MAX_EXAMPLES:
         template = "{path} has {n} examples; at most {limit} belong in a model folder."
         raise BundleError(template, path=path, n=len(questions), limit=MAX_EXAMPLES)
-    return [Example(_prompt(bundle, question.prompt), question.answer) for question in questions]
+    return _examples(bundle.tokenizer, bundle.config, bundle.generation, questions)
 
 
-def _prompt(bundle: Bundle, content: str | Sequence[Message]) -> Prompt:
-    return prompt_for(bundle.tokenizer, bundle.config, bundle.generation, content)
+def _examples(
+    tokenizer: Tokenizer, config: ModelConfig, generation: GenerationConfig, questions: Sequence[Question]
+) -> list[Example]:
+    return [Example(prompt_for(tokenizer, config, generation, q.prompt), q.answer) for q in questions]
 
 
-def text_results(
-    bundle: Bundle,
-    reference: Backend,
-    candidate: Backend,
-    tolerance: float | None,
-    *,
-    n_texts: int = N_GREEDY,
-    progress: Callable[[str], None],
-) -> list[CaseResult]:
+def sample_texts(
+    tokenizer: Tokenizer,
+    config: ModelConfig,
+    generation: GenerationConfig,
+    backend: Backend,
+    questions: Sequence[Question],
+) -> list[str]:
+    """A model's texts for the examples of its folder, exactly as a proof makes them: training records their figure."""
+    examples = _examples(tokenizer, config, generation, questions)
+    return [tokenizer.decode(text.ids) for text in _generate(generation, backend, examples, _options(generation, 1))]
+
+
+class TextReference:
+    """The reference's texts: what all candidates are compared with, each generated once."""
+
+    def __init__(self, bundle: Bundle, backend: Backend) -> None:
+        self.bundle, self.backend = bundle, backend
+        foreign = [
+            Example(prompt_for(bundle.tokenizer, bundle.config, bundle.generation, text), None) for text in NON_ASCII
+        ]
+        self.examples = {EVALUATION: evaluation_examples(bundle), NOT_ASCII: foreign}
+        self._generated: dict[tuple[str, int], list[Generated]] = {}
+
+    def texts(self, name: str, n: int, num_beams: int) -> list[Generated]:
+        """The first `n` texts of a set of examples."""
+        found = self._generated.setdefault((name, num_beams), [])
+        missing, generation = self.examples[name][len(found) : n], self.bundle.generation
+        found += _generate(generation, self.backend, missing, _options(generation, num_beams))
+        return found[:n]
+
+
+def text_steps(
+    reference: TextReference, candidate: Backend, tolerance: float | None, *, small: bool = False
+) -> Iterator[Step]:
     """Ids must be equal (or tied); a backend without a tolerance must do its task about as well."""
-    examples = evaluation_examples(bundle)
     if tolerance is None:
-        progress(f"{candidate.name}: task")
-        return [_task(bundle, reference, candidate, examples)]
-    foreign = [Example(_prompt(bundle, text), None) for text in NON_ASCII]
-    results = []
-    for name, chosen, beams in (
-        (f"greedy ids, {EVALUATION}", examples[:n_texts], 1),
-        (f"beam ids, {EVALUATION}", examples[: min(n_texts, N_BEAM)], BEAMS),
-        ("greedy ids, text that is not ASCII", foreign, 1),
-        ("beam ids, text that is not ASCII", foreign, BEAMS),
-    ):
-        if chosen:
-            progress(f"{candidate.name}: {name}")
-            results.append(_same_ids(bundle, reference, candidate, name, chosen, beams, tolerance))
-    return results
+        work = len(TASK_BATCHES) * len(reference.examples[EVALUATION]) * GREEDY_WORK
+        yield Step(f"{candidate.name}: task", work, partial(_task, reference, candidate))
+        return
+    for name, examples in reference.examples.items():
+        for num_beams in (1, BEAMS):
+            most = N_TEXTS[num_beams == 1, small]
+            n = min(len(examples), most)
+            if n:
+                compare = partial(_same_ids, reference, candidate, name, n, num_beams, tolerance)
+                work = n * (GREEDY_WORK if num_beams == 1 else BEAM_WORK) * (SLOWNESS if small else 1)
+                yield Step(f"{candidate.name}: {_title(name, num_beams)}", work, compare)
 
 
-def _options(bundle: Bundle, num_beams: int) -> GenerationOptions:
+def _title(name: str, num_beams: int) -> str:
+    return f"{'greedy' if num_beams == 1 else 'beam'} ids, {name}"
+
+
+def _options(generation: GenerationConfig, num_beams: int) -> GenerationOptions:
     """The model's own decoding, as it is served."""
-    keywords = {"num_beams": num_beams, "max_new_tokens": min(MAX_NEW_TOKENS, bundle.generation.max_new_tokens)}
-    return GenerationOptions.from_keywords(keywords, bundle.generation)
+    keywords = {"num_beams": num_beams, "max_new_tokens": min(MAX_NEW_TOKENS, generation.max_new_tokens)}
+    return GenerationOptions.from_keywords(keywords, generation)
 
 
 def _generate(
-    bundle: Bundle, backend: Backend, examples: Sequence[Example], options: GenerationOptions, at_once: int = BATCH
+    generation: GenerationConfig,
+    backend: Backend,
+    examples: Sequence[Example],
+    options: GenerationOptions,
+    at_once: int = BATCH,
 ) -> list[Generated]:
     found: list[Generated] = []
     for start in range(0, len(examples), at_once):
         prompts = [example.prompt for example in examples[start : start + at_once]]
-        found += generate_ids(backend, Request.of(prompts, options, bundle.generation))
+        found += generate_ids(backend, Request.of(prompts, options, generation))
     return found
 
 
 def _same_ids(
-    bundle: Bundle,
-    reference: Backend,
-    candidate: Backend,
-    name: str,
-    examples: Sequence[Example],
-    num_beams: int,
-    tolerance: float,
+    reference: TextReference, candidate: Backend, name: str, n: int, num_beams: int, tolerance: float
 ) -> CaseResult:
-    options = _options(bundle, num_beams)
-    expected = _generate(bundle, reference, examples, options)
-    found = _generate(bundle, candidate, examples, options)
+    bundle, examples = reference.bundle, reference.examples[name][:n]
+    options = _options(bundle.generation, num_beams)
+    expected = reference.texts(name, n, num_beams)
+    found = _generate(bundle.generation, candidate, examples, options)
     n_equal, ties, detail, largest = 0, 0, "", 0.0
     for i, (example, a, b) in enumerate(zip(examples, expected, found, strict=True)):
         if a.ids == b.ids and a.finish_reason == b.finish_reason:
             n_equal += 1
             continue
-        gap = preference(reference, example.prompt, options, bundle.generation.eos_id, a, b)
+        gap = preference(reference.backend, example.prompt, options, bundle.generation.eos_id, a, b)
         largest = max(largest, gap)
         if gap <= 2 * tolerance:
             ties += 1
@@ -124,7 +172,7 @@ def _same_ids(
     return CaseResult(
         candidate=candidate.name,
         kind="greedy" if num_beams == 1 else "beam",
-        name=name,
+        name=_title(name, num_beams),
         passed=not detail,
         max_absolute=finite(largest),
         argmax_agreement=round(n_equal / len(examples), 6),
@@ -181,8 +229,9 @@ def _with_end(generated: Generated, eos_id: int) -> list[int]:
     return [*generated.ids, eos_id] if generated.finish_reason == "eos" else list(generated.ids)
 
 
-def _task(bundle: Bundle, reference: Backend, candidate: Backend, examples: Sequence[Example]) -> CaseResult:
+def _task(reference: TextReference, candidate: Backend) -> CaseResult:
     """8-bit weights change logits; what counts is whether the task is still done as well."""
+    bundle, examples = reference.bundle, reference.examples[EVALUATION]
     if not examples:
         return CaseResult(
             candidate=candidate.name,
@@ -191,18 +240,11 @@ def _task(bundle: Bundle, reference: Backend, candidate: Backend, examples: Sequ
             passed=False,
             detail=f"the folder has no {EVALUATION}, so nothing can judge it",
         )
-    references = [example.reference or "" for example in examples]
-    chat = bundle.generation.task == "chat"
-    unit, allowed = ("accuracy", MAX_ACCURACY_LOSS) if chat else ("BLEU", MAX_BLEU_LOSS)
-
-    def figure(backend: Backend, at_once: int) -> float:
-        found = _generate(bundle, backend, examples, _options(bundle, 1), at_once)
-        texts = [bundle.tokenizer.decode(generated.ids) for generated in found]
-        return accuracy(texts, references) if chat else bleu(texts, references).value
-
-    expected = figure(reference, BATCH)
-    # Other kernels may run for a batch than for a single text: the worse of the two counts.
-    found = min(figure(candidate, at_once) for at_once in (BATCH, 1))
+    unit, allowed = _unit(bundle)
+    options = _options(bundle.generation, 1)
+    expected = _figure(reference, reference.texts(EVALUATION, len(examples), 1))
+    batches = [_generate(bundle.generation, candidate, examples, options, at_once) for at_once in TASK_BATCHES]
+    found = min(_figure(reference, texts) for texts in batches)
     loss = expected - found
     return CaseResult(
         candidate=candidate.name,
@@ -213,3 +255,73 @@ def _task(bundle: Bundle, reference: Backend, candidate: Backend, examples: Sequ
         tolerance=allowed,
         detail=f"{found:.2f} {unit} against {expected:.2f}",
     )
+
+
+def training_step(reference: TextReference) -> Step:
+    """The reference does the task as well as its training recorded.
+
+    All backends read the same tokenizer and the same weights: whether these are the ones that were trained, only this
+    shows.
+    """
+    work = len(reference.examples[EVALUATION]) * GREEDY_WORK
+    return Step("the figure of the training", work, partial(_as_trained, reference))
+
+
+def _as_trained(reference: TextReference) -> CaseResult:
+    bundle, examples = reference.bundle, reference.examples[EVALUATION]
+    unit, allowed = _unit(bundle)
+    record = TrainingRecord.read(bundle.folder)
+    sample = record.sample(unit.lower())
+    whole = [figure.value for figure in record.figures if _comparable(figure, unit)]
+    result = partial(CaseResult, candidate=reference.backend.name, kind="training", name=f"{unit} against {TRAINING}")
+    if not examples or (sample is None and not whole):
+        return result(passed=True, detail="no figure of the training was there to compare")
+    generated = reference.texts(EVALUATION, len(examples), 1)
+    texts, answers = _decoded(reference, generated)
+    found = _figure(reference, generated)
+    if sample is not None:
+        low = high = sample.value
+        recorded = f"{sample.value:.2f} on the same {sample.examples} examples"
+    else:
+        # The sample has equally many texts of each set, so its figure lies among theirs, but for the sample's error.
+        low, high, allowed = min(whole), max(whole), STANDARD_ERRORS * _error(unit, found, texts, answers)
+        recorded = " and ".join(f"{value:.2f}" for value in whole) + f" on whole test sets, {record.decoding}"
+    distance = max(low - found, found - high, 0.0)
+    return result(
+        passed=distance <= allowed and (sample is None or sample.examples == len(examples)),
+        max_absolute=finite(distance),
+        tolerance=finite(allowed),
+        detail=f"{found:.2f} {unit} on {len(examples)} examples; training recorded {recorded}; {allowed:.2f} allowed",
+    )
+
+
+def _comparable(figure: Figure, unit: str) -> bool:
+    """Whether a recorded figure is of the test data, of the same kind, and of texts that were cut in the same way."""
+    cut = "tok:13a" in figure.signature.split("|")
+    return figure.split == "test" and figure.metric == unit.lower() and (unit != "BLEU" or cut)
+
+
+def _error(unit: str, found: float, texts: Sequence[str], answers: Sequence[str]) -> float:
+    """The standard error of a figure, by its sample alone."""
+    if unit == "BLEU":
+        return bleu_error(texts, answers)
+    return math.sqrt(max(found * (100.0 - found), 1.0) / len(texts))
+
+
+def _unit(bundle: Bundle) -> tuple[str, float]:
+    """The task's figure, and how much of it may be lost."""
+    chat = bundle.generation.task == "chat"
+    return ("accuracy", MAX_ACCURACY_LOSS) if chat else ("BLEU", MAX_BLEU_LOSS)
+
+
+def _figure(reference: TextReference, generated: Sequence[Generated]) -> float:
+    """How good the texts for the folder's examples are."""
+    texts, answers = _decoded(reference, generated)
+    chat = reference.bundle.generation.task == "chat"
+    return accuracy(texts, answers) if chat else bleu(texts, answers).value
+
+
+def _decoded(reference: TextReference, generated: Sequence[Generated]) -> tuple[list[str], list[str]]:
+    """The texts for the folder's examples, and the answers they are measured by."""
+    answers = [example.reference or "" for example in reference.examples[EVALUATION]]
+    return [reference.bundle.tokenizer.decode(text.ids) for text in generated], answers

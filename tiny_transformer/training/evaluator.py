@@ -16,6 +16,7 @@ from tiny_transformer.evaluation import Evaluation, Question, perplexity, reply_
 from tiny_transformer.generation import GenerationOptions, Request, generate_ids
 from tiny_transformer.generation.prompt import Prompt, prompt_for
 from tiny_transformer.model.transformer import Transformer
+from tiny_transformer.parity.texts import sample_texts
 from tiny_transformer.tokenizer import Tokenizer
 from tiny_transformer.training.evaluation_data import question_sets, sampled
 from tiny_transformer.training.feed import batches, device_rows
@@ -101,6 +102,17 @@ class Evaluator:
             answers = [question.answer for question in questions]
             return translation_metrics(texts, answers, self.recipe.evaluation.tokenize)
         return reply_metrics(texts, questions)
+
+    @torch.compiler.set_stance("force_eager")
+    def sample(self, model: Transformer, generation: GenerationConfig, questions: Sequence[Question]) -> Evaluation:
+        """What the proof of the folder will find on its own examples."""
+        training = model.training
+        backend = eager_on(model, self.config, self.device)
+        texts = sample_texts(self.tokenizer, self.config, generation, backend, questions)
+        model.train(training)
+        if generation.task == "chat":
+            return reply_metrics(texts, questions)
+        return translation_metrics(texts, [question.answer for question in questions])
 
     def prompt(self, question: Question, options: GenerationOptions) -> Prompt:
         """What the model reads for a question: the same as when it is served."""

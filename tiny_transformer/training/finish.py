@@ -20,7 +20,7 @@ from tiny_transformer.bundle import CURVE, EVALUATION, TRAINING, Bundle, save_bu
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.data.examples import source_files
 from tiny_transformer.data.files import content_hash
-from tiny_transformer.evaluation import evaluation_line
+from tiny_transformer.evaluation import Question, evaluation_line
 from tiny_transformer.generation import GenerationOptions
 from tiny_transformer.model import load_weights, weights_of
 from tiny_transformer.model.transformer import Transformer
@@ -184,10 +184,14 @@ def write_model(run: Finished, model: Transformer, evaluator: Evaluator, out: Pa
     # What is reported must not depend on the device's shortcuts.
     torch.set_float32_matmul_precision("highest")
     results, length_penalty = evaluated(run, model, evaluator)
+    generation = generation_config(run.recipe, run.tokenizer, run.config, length_penalty)
+    questions = evaluation_questions(run)
+    if questions:
+        results["sample"] = evaluator.sample(model, generation, questions).to_dict()
     record = training_record(run.recipe, run.root, run.state, run.config.n_parameters, run.n_devices, results)
     extra: dict[str, str | bytes] = {
         TRAINING: record.to_json(),
-        EVALUATION: evaluation_lines(run),
+        EVALUATION: "".join(map(evaluation_line, questions)),
     }
     picture = loss_curve(run.state.curve, run.state.history, run.recipe.name)
     if picture is not None:
@@ -195,7 +199,7 @@ def write_model(run: Finished, model: Transformer, evaluator: Evaluator, out: Pa
     return save_bundle(
         out,
         run.config,
-        generation_config(run.recipe, run.tokenizer, run.config, length_penalty),
+        generation,
         run.tokenizer,
         weights,
         half=True,
@@ -248,11 +252,10 @@ def _measured_here(groups: Sequence[QuestionSet], device: torch.device) -> list[
     return small
 
 
-def evaluation_lines(run: Finished) -> str:
-    """`evaluation.jsonl`: a fixed sample of the test questions with one answer, equally many of each set."""
+def evaluation_questions(run: Finished) -> list[Question]:
+    """Those of `evaluation.jsonl`: a fixed sample of the test questions with one answer, equally many of each set."""
     groups = [g for g in question_sets(run.recipe, run.root, "test") if all(q.has_one_answer for q in g.questions)]
-    groups = sampled(groups, EVALUATION_LINES)
-    return "".join(evaluation_line(question) for group in groups for question in group.questions)
+    return [question for group in sampled(groups, EVALUATION_LINES) for question in group.questions]
 
 
 def _options(run: Finished, length_penalty: float) -> GenerationOptions:
