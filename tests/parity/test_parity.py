@@ -13,7 +13,7 @@ from tiny_transformer import parity
 from tiny_transformer.backends.base import CLOSE, EXACT
 from tiny_transformer.backends.eager import EagerBackend
 from tiny_transformer.bundle import EVALUATION, PARITY, TRAINING, WEIGHTS, Bundle
-from tiny_transformer.errors import DataError, ParityError
+from tiny_transformer.errors import BundleError, DataError, ParityError
 from tiny_transformer.generation import Generated, GeneratedToken, GenerationOptions
 from tiny_transformer.generation.prompt import Prompt
 from tiny_transformer.model import EncoderDecoder
@@ -279,7 +279,8 @@ def test_any_file_swapped_after_verification_is_refused_by_name(verified: Bundle
     data = bytearray(path.read_bytes())
     data[-2] ^= 1
     path.write_bytes(data)
-    with pytest.raises(ParityError, match=name):
+    # Of the files that the bundle has read already it says that they were changed since.
+    with pytest.raises((ParityError, BundleError), match=name):
         parity.stored_report(verified)
 
 
@@ -288,7 +289,7 @@ def test_a_report_older_than_the_weights_is_refused(verified: Bundle):
     weights["embedding.tokens.weight"] = weights["embedding.tokens.weight"] * np.float32(1.01)
     write_weights(verified.folder / WEIGHTS, weights)
     with pytest.raises(ParityError, match=WEIGHTS):
-        parity.stored_report(verified)
+        parity.stored_report(Bundle.open(verified.folder))
 
 
 @pytest.mark.parametrize(
