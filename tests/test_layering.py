@@ -24,6 +24,7 @@ LAYERS = (
     ("parity",),
     ("hub",),
     ("text_model",),
+    ("corpus_run",),
     ("training",),
     ("cli",),
     ("commands", "ui", "export"),  # these do not know each other

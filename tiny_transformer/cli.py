@@ -11,7 +11,7 @@ from tiny_transformer import __version__
 from tiny_transformer.checks import printable
 from tiny_transformer.errors import ParityError, TinyTransformerError
 
-COMMANDS = ("init", "info", "train", "distil", "evaluate", "generate", "chat")
+COMMANDS = ("init", "info", "train", "distil", "evaluate", "generate", "corpus", "chat")
 # Heavy libraries stay out of the base install; whoever lacks one is told where it comes from.
 EXTRAS = {
     "torch": "torch",
@@ -22,6 +22,7 @@ EXTRAS = {
     "onnxscript": "export",
     "jinja2": "export",
     "gradio": "app",
+    "pyarrow": "parquet",
 }
 DONE, CHECK_FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
 

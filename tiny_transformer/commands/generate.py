@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from tiny_transformer.backends import NAMES
+from tiny_transformer.data.rows import LINE_BREAKS
 from tiny_transformer.generation.options import OPTIONS
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ EXAMPLE = 'python -m tiny_transformer generate checkpoints/translate "Guten Morg
 
 ONLY_IN_JSON = ("n_best", "alternatives")  # nothing else could show them
 CHUNK = 512  # lines of stdin read before any is answered: enough to sort them into even batches
-# Everything that some reader takes for the end of a line.
-_LINE_BREAKS = dict.fromkeys(map(ord, "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"), " ")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,11 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_decoding_arguments(parser)
 
 
-def add_backend_arguments(parser: argparse.ArgumentParser) -> None:
+def add_backend_arguments(parser: argparse.ArgumentParser, *, threads: bool = True) -> None:
     """Where the model runs."""
     parser.add_argument("--backend", default="auto", metavar="NAME", help=f"auto, {', '.join(NAMES)}")
     parser.add_argument("--device", metavar="NAME", help="cpu, cuda or cuda:N (default: a GPU where there is one)")
-    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads")
+    if threads:
+        parser.add_argument("--threads", type=int, metavar="N", help="CPU threads")
 
 
 def add_decoding_arguments(parser: argparse.ArgumentParser, only_in_json: bool = False) -> None:
@@ -92,7 +92,7 @@ def _answer_lines(model: "TextModel", options: argparse.Namespace) -> None:
     while chunk := list(islice(lines, CHUNK)):
         for number, result in enumerate(_answers(model, chunk, first, options), first + 1):
             _print_notices(result.notices, f"line {number}: ")
-            print(json.dumps(result.to_dict()) if options.json else result.text.translate(_LINE_BREAKS))
+            print(json.dumps(result.to_dict()) if options.json else result.text.translate(LINE_BREAKS))
         sys.stdout.flush()
         first += len(chunk)
 

@@ -1,25 +1,26 @@
-"""Where data lies: a file, a folder, two parallel files, or a dataset on the Hub; each may be compressed with xz."""
+"""Where data lies: a file, a folder, two parallel files, or a dataset on the Hub; each may be compressed (xz, gzip)."""
 
 import hashlib
 import io
 import lzma
 import os
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 from tiny_transformer import atomic
 from tiny_transformer.errors import DataError
 
 HUB = "hf://"
 EXTENSIONS = (".tsv", ".jsonl", ".txt")
-XZ = ".xz"
+XZ, GZIP = COMPRESSED = (".xz", ".gz")
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _USUAL_GROWTH = 4  # when it is decompressed: our files of text grow two- to sevenfold
-_MAX_GROWTH = 300  # repetitive text may grow a hundredfold, a file made to fill the memory 7,000-fold
+_MAX_GROWTH = 300  # repetitive text may grow a hundredfold; a file made to fill the memory 7,000-fold, 1,000 in gzip
 _MAX_UNCHECKED = 1 << 26  # bytes of text that any compressed file may hold, however small it is
 _DICTIONARY_LIMIT = 1 << 27  # bytes of memory: xz -9, the highest level, needs 65 MiB to decompress
 _CHUNK = 1 << 16  # bytes read or decompressed at once
@@ -36,13 +37,18 @@ class DataFile:
     @property
     def suffix(self) -> str:
         """What the text is, by the name of the file: .tsv for pairs.tsv and for pairs.tsv.xz."""
-        return Path(self.path.name.removesuffix(XZ)).suffix
+        return Path(without_compression(self.path.name)).suffix
 
     @property
     def text_bytes(self) -> int:
         """How much text the file holds; of a compressed one, about."""
         size = self.path.stat().st_size
-        return _USUAL_GROWTH * size if self.path.suffix == XZ else size
+        return _USUAL_GROWTH * size if self.path.suffix in COMPRESSED else size
+
+
+def without_compression(name: str) -> str:
+    """The name that a file has when it is decompressed."""
+    return name.removesuffix(XZ).removesuffix(GZIP)
 
 
 def shipped_data() -> str:
@@ -72,7 +78,7 @@ def exists(path: str) -> bool:
 def locate(path: str) -> list[tuple[DataFile, ...]]:
     """The files behind a path: one unit for a file, one a file for a folder, two files a unit for parallel ones.
 
-    Where there is no file of a name, the name with .xz is tried.
+    Where there is no file of a name, the names with .xz and .gz are tried.
     """
     found: dict[str, str] = {}
     for alternative in _alternatives(path):
@@ -96,7 +102,7 @@ def open_text(file: DataFile) -> Iterator[BinaryIO]:
     """The bytes of a file's text, decompressed while they are read."""
     try:
         with file.path.open("rb") as stream:
-            if file.path.suffix == XZ:
+            if file.path.suffix in COMPRESSED:
                 yield io.BufferedReader(_Decompressed(stream, file), _CHUNK)
             else:
                 yield stream
@@ -121,14 +127,54 @@ def content_hash(file: DataFile) -> str:
     return digest.hexdigest()
 
 
+class _Decompressor(Protocol):
+    """What `lzma` has for one compressed stream."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def needs_input(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+    def decompress(self, data: bytes, max_length: int) -> bytes: ...
+
+
+class _GzipDecompressor:
+    """The same for gzip, over zlib: what `max_length` holds back is kept for the next call."""
+
+    def __init__(self) -> None:
+        self._stream = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)  # 16: with gzip's header and checksum
+        self._full = False  # the last call gave all it was asked for, so that more may come without input
+
+    @property
+    def eof(self) -> bool:
+        return self._stream.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._stream.unconsumed_tail and not self._full
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._stream.unused_data
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        text = self._stream.decompress(self._stream.unconsumed_tail + data, max_length)
+        self._full = len(text) == max_length
+        return text
+
+
 class _Decompressed(io.RawIOBase):
-    """The text of an .xz file, a chunk at a time; a file that would fill the memory is refused."""
+    """The text of a compressed file, a chunk at a time; a file that would fill the memory is refused."""
 
     def __init__(self, stream: BinaryIO, file: DataFile) -> None:
         self._stream = stream
         self._file = file
         self._limit = max(_MAX_UNCHECKED, _MAX_GROWTH * file.path.stat().st_size)
-        self._decompressor = _decompressor()
+        self._decompressor = self._new_decompressor()
 
     def readable(self) -> bool:
         return True
@@ -137,13 +183,13 @@ class _Decompressed(io.RawIOBase):
         """Fill a part of the buffer; 0 at the end of the file."""
         try:
             text = self._next(len(buffer))
-        except lzma.LZMAError as error:
+        except (lzma.LZMAError, zlib.error) as error:
             raise self._damaged(str(error)) from None
         self._limit -= len(text)
         if self._limit < 0:
             raise DataError(
                 "{file} grows more than {times:,}-fold when it is decompressed, and text does not; "
-                "decompress it with xz and look at it.",
+                "decompress it by hand and look at it.",
                 file=self._file.name,
                 times=_MAX_GROWTH,
             )
@@ -152,11 +198,11 @@ class _Decompressed(io.RawIOBase):
 
     def _next(self, size: int) -> bytes:
         while True:
-            if self._decompressor.eof:  # another stream may follow: xz files can be joined like text files
+            if self._decompressor.eof:  # another stream may follow: both kinds can be joined like text files
                 rest = self._decompressor.unused_data.lstrip(b"\0") or self._stream.read(_CHUNK).lstrip(b"\0")
                 if not rest:
                     return b""
-                self._decompressor = _decompressor()
+                self._decompressor = self._new_decompressor()
             else:
                 rest = self._stream.read(_CHUNK) if self._decompressor.needs_input else b""
                 if not rest and self._decompressor.needs_input:
@@ -169,9 +215,10 @@ class _Decompressed(io.RawIOBase):
             "{file} cannot be decompressed ({reason}); copy or compress it again.", file=self._file.name, reason=reason
         )
 
-
-def _decompressor() -> lzma.LZMADecompressor:
-    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_DICTIONARY_LIMIT)
+    def _new_decompressor(self) -> _Decompressor:
+        if self._file.path.suffix == GZIP:
+            return _GzipDecompressor()
+        return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_DICTIONARY_LIMIT)
 
 
 def _alternatives(path: str) -> Sequence[str]:
@@ -184,7 +231,7 @@ def _alternatives(path: str) -> Sequence[str]:
 
 def _found(path: str) -> str | None:
     """The path itself, or that of the compressed file in its place."""
-    return next((name for name in (path, path + XZ) if _is_there(name)), None)
+    return next((name for name in (path, *(path + suffix for suffix in COMPRESSED)) if _is_there(name)), None)
 
 
 def _is_there(path: str) -> bool:
@@ -205,7 +252,7 @@ def _files_below(path: str) -> list[str]:
     return [
         name
         for name in sorted(names)
-        if name.removesuffix(XZ).endswith(EXTENSIONS) and (not name.endswith(XZ) or name.removesuffix(XZ) not in names)
+        if (plain := without_compression(name)).endswith(EXTENSIONS) and (plain == name or plain not in names)
     ]
 
 

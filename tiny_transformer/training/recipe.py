@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from tiny_transformer.checks import check_choice
 from tiny_transformer.config import TASKS, JsonConfig, ModelConfig, defaults_of
-from tiny_transformer.data.files import HUB, XZ, exists, join, shipped_data
+from tiny_transformer.data.files import HUB, exists, join, shipped_data, without_compression
 from tiny_transformer.data.records import FORMATS, GENERATED
 from tiny_transformer.data.source import Source, migrated, named_sources
 from tiny_transformer.errors import ConfigError
@@ -253,7 +253,7 @@ def _add_source(values: dict[str, Any], path: str) -> None:
         )
     absolute = path if path.startswith(HUB) else str(Path(path).resolve())  # not below the recipe's data folder
     # Dots would be taken for steps of a key: sources.NAME.repeat must reach it.
-    name = Path(Path(path).name.removesuffix(XZ)).stem.replace(".", "-")
+    name = Path(without_compression(Path(path).name)).stem.replace(".", "-")
     if any(source.get("name") == name for source in sources):
         name += "-also"
     first = {key: value for key, value in sources[0].items() if value != GENERATED and key != "judged"}
