@@ -232,7 +232,9 @@ def test_look_inside_takes_the_first_sentence(service: PageService) -> None:
     model = service.store.load("translate", "onnx").model
     found = inspect_answer(model, "Hallo Welt. Wie geht es dir?")
     assert found.ids == inspect_answer(model, "Hallo Welt.").ids
-    assert found.notices == ("This shows the first of 2 sentences.",)
+    assert found.notices[0] == "This shows the first of 2 sentences."
+    assert found.notices[1] == "This shows the first 48 tokens of the answer.", "it never ends by itself"
+    assert inspect_answer(model, "Hallo Welt.", [model.bundle.generation.eos_id]).notices == ()
     maps = attention_maps(model, "Hallo Welt. Wie geht es dir?", found.ids, "cross")
     assert maps.columns == attention_maps(model, "Hallo Welt.", found.ids, "cross").columns
 

@@ -42,8 +42,10 @@ def test_chat_streams_an_answer_and_says_what_it_cost(
         partial = [text for text in seen if 0 < len(text) < len(expected)]
         assert len(partial) >= 3, "it came in one piece"
         assert all(expected.startswith(text) for text in partial)
-        line = page.locator("#tt-chat .tt-line").inner_text()
-        assert re.search(r"ONNX Runtime · \d+ tokens · \d+ tokens/s · first after \d+ ms", line)
+        line = page.locator("#tt-chat .tt-line")
+        assert re.fullmatch(r"\d+ tokens in \d+\.\d s · stopped: .*", line.inner_text())
+        line.locator("summary").click()
+        assert re.search(r"ONNX Runtime · \d+ tokens/s · first word after \d+ ms", line.inner_text())
         expect(page.locator("#tt-message textarea")).to_have_value("")
 
 
@@ -144,18 +146,80 @@ def test_every_backend_can_be_picked_and_says_the_same(
             limit_answers(page, 10)
             send(page, "same")
             texts.append(answered(page))
-            expect(page.locator("#tt-chat .tt-line")).to_contain_text(f"{name} ·")
+            expect(page.locator("#tt-chat .tt-line")).to_contain_text(f"{name} · ")
             press(page, "Undo")
             expect(page.locator("#tt-chat .user")).to_have_count(0)
         assert texts == [load(models["chat"], "eager").generate("same", max_new_tokens=10).text] * 3
 
 
-def test_refusals_reach_the_visitor_and_the_text_stays(browser: Browser, page_served: Served) -> None:
+def test_a_refusal_stays_beside_the_box_and_covers_nothing(browser: Browser, page_served: Served) -> None:
     with visit(browser, page_served.url) as page:
+        box, chat = page.locator("#tt-message textarea"), page.locator("#tt-chat")
+        for _ in range(2):  # by Enter, then by the button
+            box.focus()
+            page.keyboard.press("Enter")
+            page.locator("#tt-send").click()
+        expect(chat.locator(".example")).to_have_count(3)
+        limit_answers(page, 3)
+        send(page, "one")
+        answered(page)
+        send(page, "  ")
         send(page, "y" * 301)
-        expect(page.get_by_text("at most 300 fit")).to_be_visible()
-        expect(page.locator("#tt-message textarea")).to_have_value("y" * 301)
-        expect(page.locator("#tt-chat .user")).to_have_count(0)
+        reason = page.locator("#tt-status .tt-refused")
+        expect(reason).to_have_text("The text has 301 characters; at most 300 fit. Please shorten it.")
+        expect(box).to_have_value("y" * 301)
+        expect(page.locator("#tt-ask")).to_have_attribute("data-count", "301 / 300")
+        for part in (page.locator("#tt-send"), reason, chat.locator(".user")):
+            expect(part).to_be_in_viewport(ratio=1)
+        expect(chat.locator(".user")).to_have_count(1)
+        expect(page.locator(".toast-body")).to_have_count(0)
+        expect(chat.locator("[data-testid=status-tracker]")).to_be_hidden()
+        send(page, "two")
+        answered(page, 2)
+        expect(reason).to_have_count(0)
+        expect(page.locator("#tt-ask")).to_have_attribute("data-count", "")
+
+
+def test_what_is_typed_right_after_enter_is_the_next_message(browser: Browser, page_served: Served) -> None:
+    with visit(browser, page_served.url) as page:
+        limit_answers(page, 3)
+        send(page, "one")
+        page.keyboard.type("two")
+        answered(page)
+        expect(page.locator("#tt-chat .user")).to_have_text("one")
+        expect(page.locator("#tt-message textarea")).to_have_value("two")
+
+
+def test_enter_submits_an_edit_that_holds_what_was_written(browser: Browser, page_served: Served) -> None:
+    with visit(browser, page_served.url) as page:
+        limit_answers(page, 3)
+        send(page, "a < b & c")
+        answered(page)
+        press(page, "Edit")
+        edited = page.locator("#tt-chat textarea")
+        expect(edited).to_have_value("a < b & c")
+        edited.press("End")
+        edited.press("Shift+Enter")
+        page.keyboard.type("more")
+        edited.press("Enter")
+        expect(page.locator("#tt-chat .user .message-content")).to_have_text("a <\u2060 b &\u2060 c\nmore")
+        answered(page)
+
+
+def test_two_tabs_and_the_settings_survive_a_reload(browser: Browser, page_served: Served) -> None:
+    with visit(browser, page_served.url) as page:
+        limit_answers(page, 3)
+        other = page.context.new_page()
+        open_page(other, page_served.url)
+        for tab, text in ((page, "in the first"), (other, "in the second")):
+            send(tab, text)
+            answered(tab)
+        for tab, text in ((page, "in the first"), (other, "in the second")):
+            open_page(tab, page_served.url)
+            expect(tab.locator("#tt-chat .user")).to_have_text(text)
+            expect(tab.locator("#tt-max-new-tokens input[type=number]")).to_have_value("3")
+        page.locator("#tt-more button").first.click()
+        expect(page.locator("#tt-seed").get_by_label("Seed")).to_have_value("")
 
 
 @pytest.mark.parametrize(
@@ -183,7 +247,14 @@ def test_two_visitors_wait_in_line_and_see_their_place(browser: Browser, page_se
         send(first, "one")
         expect(first.locator("#tt-chat .bot .message-content").first).to_have_text(re.compile("[A-Za-z]"))
         send(second, "two")
-        expect(second.locator("#tt-status")).to_contain_text("queue: 1/1")
+        waits = second.locator("#tt-status .tt-wait")
+        expect(waits).to_have_text(re.compile(r"You are next · \d+ s"))
+        expect(waits).to_be_in_viewport()
+        with visit(browser, page_served.url) as third:
+            send(third, "three")
+            expect(third.locator("#tt-status .tt-wait")).to_have_text(re.compile(r"1 before you · \d+ s"))
         expect(second.locator("#tt-chat .user")).to_have_text("two")
         answered(first)
         answered(second)
+        expect(second.locator("#tt-chat .tt-line")).to_have_text(re.compile(r"after \d+\.\d s in the queue"))
+        expect(waits).to_be_empty()

@@ -17,7 +17,7 @@ def test_chinese_browser_gets_a_chinese_page(browser: Browser, page_served: Serv
         assert page.evaluate("document.documentElement.lang") == "zh"
         for text in ("聊天", "翻译"):
             expect(page.locator("#tt-model")).to_contain_text(text)
-        for tab in ("对话", "比较后端", "看看内部", "关于模型"):
+        for tab in ("试一试", "比较后端", "看看内部", "关于模型"):
             expect(page.get_by_role("tab", name=tab, exact=True)).to_be_visible()
         expect(page.locator("#tt-send")).to_have_text("发送")
         expect(page.locator("#tt-decoding")).to_contain_text("温度")
@@ -32,6 +32,27 @@ def test_chinese_browser_gets_a_chinese_page(browser: Browser, page_served: Serv
         expect(page.locator(".tt-verdict")).to_contain_text("文字相同，数字相同")
 
 
+@pytest.mark.parametrize(("locale", "title"), [("zh-TW", "试一试"), ("ja-JP", "Try it")])
+def test_the_whole_page_is_in_one_language(browser: Browser, page_served: Served, locale: str, title: str) -> None:
+    footer = {"试一试": "通过 API 使用", "Try it": "Use via API"}
+    with visit(browser, page_served.url, locale=locale) as page:
+        expect(page.get_by_role("tab").first).to_have_text(title)
+        expect(page.locator("footer")).to_contain_text(footer[title])
+
+
+def test_the_chosen_language_reaches_every_tab_and_stays(browser: Browser, page_served: Served) -> None:
+    with visit(browser, page_served.url) as page:
+        page.get_by_role("button", name="中文").click()
+        for _ in range(2):
+            expect(page.get_by_role("tab")).to_have_text(["试一试", "比较后端", "看看内部", "关于模型"])
+            page.reload()
+        page.get_by_role("tab", name="关于模型").click()
+        expect(page.locator("#tt-about")).to_contain_text("未验证")  # the server's own words
+        page.locator("[data-colors]").click()
+        page.reload()
+        expect(page.locator("body.dark")).to_have_count(1)
+
+
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_phone_shows_everything_without_scrolling_sideways(browser: Browser, page_served: Served, scheme: Any) -> None:
     look: dict[str, Any] = {"viewport": PHONE, "color_scheme": scheme, "has_touch": True}
@@ -42,9 +63,9 @@ def test_phone_shows_everything_without_scrolling_sideways(browser: Browser, pag
         assert all(box and box["width"] >= 320 for box in boxes), "side by side, nothing can be read"
         assert boxes[0]["y"] < boxes[1]["y"] < boxes[2]["y"]  # type: ignore[index]
         assert boxes[1]["y"] + boxes[1]["height"] <= PHONE["height"], "the box to write in is on the first screen"  # type: ignore[index]
-        for name in ("Chat", "Compare", "Look inside", "About"):
+        for name in ("Try it", "Compare", "Look inside", "About"):
             page.get_by_role("tab", name=name).click()
-            if name != "Chat":
+            if name != "Try it":
                 page.wait_for_timeout(300)
             if name == "Compare":
                 page.locator("#tt-compare-run").click()
@@ -69,7 +90,7 @@ SCROLLERS = """() => [...document.querySelectorAll("*")]
 def test_no_part_of_the_page_has_a_scroll_bar_below_it(browser: Browser, page_served: Served, width: int) -> None:
     with visit(browser, page_served.url, viewport={"width": width, "height": 800}) as page:
         expect(page.locator("#tt-more")).to_be_visible()
-        for name in ("Chat", "Compare", "Look inside", "About"):
+        for name in ("Try it", "Compare", "Look inside", "About"):
             page.get_by_role("tab", name=name).click()
             if name == "Look inside":
                 page.locator("#tt-inside-run").click()
@@ -93,6 +114,43 @@ def test_nothing_moves_when_the_page_is_there_nor_while_an_answer_streams(
         answered(page)
         assert page.locator("#tt-ask").bounding_box() == place
         assert page.evaluate("window.shift") < 0.1
+
+
+# Whether the focused part, or what stands for it, has a ring that nothing cuts off.
+RING = """() => {
+  const at = document.activeElement;
+  const part = at.matches("[type=radio]") ? at.closest("label") : at;
+  const style = getComputedStyle(part);
+  if (style.outlineStyle !== "solid" || parseFloat(style.outlineWidth) < 2) return "no ring: " + at.outerHTML.slice(0, 150);
+  const grown = parseFloat(style.outlineOffset) + parseFloat(style.outlineWidth);
+  const box = part.getBoundingClientRect();
+  for (let around = part.parentElement; around !== document.body; around = around.parentElement) {
+    const looks = getComputedStyle(around);
+    const room = around.getBoundingClientRect();
+    const left = box.left - grown < room.left - 1 || box.right + grown > room.right + 1;
+    const above = box.top - grown < room.top - 1 || box.bottom + grown > room.bottom + 1;
+    if ((left && looks.overflowX !== "visible") || (above && looks.overflowY !== "visible"))
+      return `cut off by ${around.className}: ` + at.outerHTML.slice(0, 150);
+  }
+  return "";
+}"""
+
+
+def test_the_keyboard_is_seen_wherever_it_is_and_leaves_no_list_behind(browser: Browser, page_served: Served) -> None:
+    with visit(browser, page_served.url) as page:
+        page.locator("#tt-more button").first.click()
+        page.locator("[data-language=en]").focus()
+        unseen, seen = [], 0
+        for _ in range(40):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement === document.body || document.activeElement.closest('footer')"):
+                break
+            seen += 1
+            unseen += filter(None, [page.evaluate(RING)])
+            if not page.evaluate("document.activeElement.closest('#tt-backend')"):
+                expect(page.get_by_role("option")).to_have_count(0)
+        assert seen > 20
+        assert unseen == []
 
 
 def test_page_works_with_the_keyboard_and_names_its_controls(browser: Browser, page_served: Served) -> None:

@@ -17,9 +17,9 @@ from tiny_transformer.generation.options import OptionInfo
 from tiny_transformer.text_model import load
 from tiny_transformer.ui.about_tab import about
 from tiny_transformer.ui.api import with_options
-from tiny_transformer.ui.chat_tab import ChatTab, _control, defaults, from_visitor, turns
+from tiny_transformer.ui.chat_tab import ChatTab, _control, defaults, from_visitor, seconds_waited, turns
 from tiny_transformer.ui.compare_tab import CompareTab
-from tiny_transformer.ui.handlers import language_of, user_errors
+from tiny_transformer.ui.handlers import beside, language_of, user_errors
 from tiny_transformer.ui.header import availability, build_header
 from tiny_transformer.ui.i18n import STRINGS
 from tiny_transformer.ui.inside_tab import InsideTab
@@ -80,9 +80,8 @@ def answer_to(chat: ChatTab, shown: list[Any], name: str = "chat", **controls: A
 
 
 def test_a_turn_begins_with_a_place_for_the_answer_and_ends_with_it(chat: ChatTab, models: dict[str, Path]) -> None:
-    shown, box, send, stop = chat._send("hello", [], "chat", ENGLISH)
+    shown, send, stop = chat._send("hello", [], "chat", ENGLISH)
     assert turns(shown) == [{"role": "user", "content": "hello"}, {"role": "assistant", "content": ""}]
-    assert box == ""
     assert (send.visible, stop.visible) == (False, True)
     last = answer_to(chat, shown)[-1]
     assert turns(last)[-1]["content"] == load(models["chat"], "onnx").generate("hello", max_new_tokens=12).text
@@ -133,9 +132,11 @@ def test_stop_keeps_what_came(chat: ChatTab) -> None:
 
 
 def test_model_change_brings_its_own_welcome(chat: ChatTab) -> None:
-    shown, send, _, new_tokens, penalty = chat._show_model("translate", CHINESE)
+    shown, send, _, *controls = chat._show_model("translate", CHINESE)
     assert send.visible
-    assert (new_tokens, penalty) == (40, 1.0)
+    values = dict(zip(OFFERED, controls, strict=True))
+    assert (values["max_new_tokens"], values["repetition_penalty"]) == (40, 1.0)
+    assert values["temperature"] == gr.skip(), "what is not the model's stays as the visitor set it"
     assert "中文或德语" in str(shown.placeholder)
     assert any("北京" in example["text"] for example in shown.examples)  # type: ignore[attr-defined]
 
@@ -152,6 +153,47 @@ def test_model_change_brings_its_own_welcome(chat: ChatTab) -> None:
 def test_what_cannot_be_answered_is_refused_at_once(chat: ChatTab, message: Any, name: str, sentence: str) -> None:
     with pytest.raises(gr.Error, match=sentence):
         user_errors(chat._send)(message, [], name, ENGLISH)
+
+
+def test_a_refusal_stands_beside_the_box_and_ends_the_turn(chat: ChatTab) -> None:
+    states = beside(chat._send, 3)("", [], "chat", CHINESE)
+    *unchanged, words = next(states)
+    assert unchanged == [gr.skip()] * 3
+    assert "还没有文字" in words
+    with pytest.raises(gr.Error) as end:
+        next(states)
+    assert not end.value.visible, "a message of Gradio's own would cover the page"
+    *_, words = next(beside(chat._send, 3)("hi", [], "chat", CHINESE))
+    assert words == "", "the reason goes when a message is accepted"
+
+
+def test_an_answer_that_fails_leaves_the_question_and_its_reason(chat: ChatTab) -> None:
+    shown = chat._send("one", [], "chat", ENGLISH)[0]
+    states = list(_until_error(beside(chat._answer, 1)(ENGLISH, shown, "chat", "nonsense", *CONTROLS.values())))
+    assert states[-1][0] == gr.skip()
+    assert "There is no backend" in states[-1][1]
+    assert turns(chat._unanswered(shown)) == [{"role": "user", "content": "one"}]
+
+
+def _until_error(states: Iterator[Any]) -> Iterator[Any]:
+    try:
+        yield from states
+    except gr.Error:
+        return
+
+
+def test_the_wait_is_counted_from_the_message(chat: ChatTab) -> None:
+    shown = chat._send("one", [], "chat", ENGLISH)[0]
+    line = shown[-1]["content"][1]["text"]
+    began = float(re.search(r'data-began="([\d.]+)"', line)[1])  # type: ignore[index]
+    shown[-1]["content"][1]["text"] = line.replace(f"{began:.3f}", f"{began - 7:.3f}")
+    assert "after 7." in answer_to(chat, shown)[-1][-1]["content"][1]["text"]
+    assert (
+        "in the queue" not in answer_to(chat, chat._send("one", [], "chat", ENGLISH)[0])[-1][-1]["content"][1]["text"]
+    )
+    for forged in ("", "99999999999.000", "0.000", "x", "1" * 500 + ".000"):
+        shown[-1]["content"][1]["text"] = f'<span data-began="{forged}">'
+        assert seconds_waited(shown) == 0.0
 
 
 def test_refusals_are_in_the_visitors_language(chat: ChatTab) -> None:
@@ -249,7 +291,7 @@ def test_there_is_one_control_for_each_option_offered(chat: ChatTab) -> None:
     assert list(named) == [f"tt-{name.replace('_', '-')}" for name in OFFERED]
     longest, seed = named["tt-max-new-tokens"], named["tt-seed"]
     assert (longest.minimum, longest.maximum, longest.step) == (1, 40, 1)  # type: ignore[attr-defined]
-    assert (seed.value, seed.minimum, seed.precision) == (None, 0, 0)  # type: ignore[attr-defined]
+    assert seed.value == "", "an unset seed is no 0"  # type: ignore[attr-defined]
 
 
 def test_a_new_option_needs_nothing_but_its_declaration() -> None:

@@ -135,6 +135,8 @@ def test_history_keeps_turns_and_drops_empty_ones() -> None:
         {"temperature": 10**400},
         {"top_k": 1.5},
         {"seed": [1]},
+        {"seed": "seven"},
+        {"seed": "9" * 5000},
         {"num_beams": 9},
         {"max_new_tokens": 21},
     ],
@@ -153,6 +155,8 @@ def test_controls_become_options_within_the_limit() -> None:
     assert options(num_beams=4, temperature=0.9)["temperature"] == 0.0
     assert options(top_k=7.0)["top_k"] == 7
     assert options(seed=2**63 + 1)["seed"] == 2**63 + 1, "no digit of a seed is lost"
+    assert options(seed=f" {2**63 + 1} ")["seed"] == 2**63 + 1, "nor of one that was typed"
+    assert "seed" not in options(seed=" "), "an empty box means no seed"
     with pytest.raises(InputError, match="max_new_tokens is 0"):
         options(max_new_tokens=0)  # it is not the default that was asked for
 
@@ -200,10 +204,15 @@ def test_line_under_an_answer_says_backend_tokens_speed_and_first_token() -> Non
         finish_reason="length",
         notices=("The <b> notice.",),
         language="de",
+        target_language="en",
     )
     line = answer_line(answer, "en", seconds=60)
-    for part in ("ONNX Runtime", "11 tokens", "10 tokens/s", "first after 100 ms", "read as German", "token limit"):
-        assert part in line
+    shown, details = line.split("</summary>")
+    for part in ("11 tokens in 1.1 s", "German → English", "stopped: the longest answer"):
+        assert part in shown
+    for part in ("ONNX Runtime", "10 tokens/s", "first word after 100 ms"):
+        assert part in details
+        assert part not in shown, "for those who open it"
     assert "&lt;b&gt;" in line
     assert "词元" in answer_line(answer, "zh", seconds=60)
 

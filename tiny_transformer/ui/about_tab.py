@@ -171,7 +171,7 @@ def _code(name: str, bundle: Bundle, language: Language, address: str) -> str:
     http = f"""curl -sN {address}/gradio_api/call/{endpoint}/$({post} | cut -d'"' -f4)"""
     lines = (("about_python", python), ("about_http", http), ("about_embed", onnx))
     body = "".join(
-        f'<h4>{said(language, key)}</h4><pre class="tt-code" tabindex="0"><code>{html.escape(code)}</code></pre>'
+        f'<h3>{said(language, key)}</h3><pre class="tt-code" tabindex="0"><code>{html.escape(code)}</code></pre>'
         for key, code in lines
     )
     return section(say(language, "about_code"), body)

@@ -2,7 +2,9 @@
 
 import html
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -14,7 +16,7 @@ from tiny_transformer.config import GenerationConfig
 from tiny_transformer.errors import InputError
 from tiny_transformer.generation.options import OptionInfo
 from tiny_transformer.tokenizer import Message
-from tiny_transformer.ui.handlers import QUIET, UNQUEUED, in_turn, language_of, user_errors
+from tiny_transformer.ui.handlers import QUIET, UNQUEUED, beside, in_turn, language_of, user_errors
 from tiny_transformer.ui.header import Header, examples
 from tiny_transformer.ui.i18n import Language, say, translated
 from tiny_transformer.ui.page_settings import Limits
@@ -40,7 +42,8 @@ def _control(info: OptionInfo, value: float | None, limits: Limits, i18n: gr.I18
     }
     slider = _slider(info, limits)
     if slider is None:
-        return gr.Number(value, precision=0 if info.kind is int else None, minimum=info.low, **words)
+        # A number box of Gradio's shows 0 where it is empty, and rounds what has more than 53 bits.
+        return gr.Textbox("" if value is None else str(value), max_lines=1, **words)
     low, high, step = slider
     return gr.Slider(low, high, value, step=step, **words)
 
@@ -134,9 +137,17 @@ def up_to_last_question(shown: object) -> list[Shown]:
     return messages
 
 
-def pending_line(language: Language) -> str:
-    """Reserves the line's room, so that nothing moves when it comes."""
-    return f'<span class="tt-line">{say(language, "working")}</span>'
+def pending_line(language: Language, began: float) -> str:
+    """Reserves the line's room, so that nothing moves when it comes, and keeps when the message was sent."""
+    return f'<span class="tt-line" data-began="{began:.3f}">{say(language, "working")}</span>'
+
+
+def seconds_waited(shown: object) -> float:
+    """How long ago the last message was sent; 0 where a browser sent back something else."""
+    last = plain(shown)[-1:]
+    found = re.search(r'data-began="(\d{1,12}\.\d{3})"', _texts(last[0])[-1]) if last else None
+    waited = time.time() - float(found[1]) if found else 0.0
+    return waited if 0 <= waited < 3600 else 0.0
 
 
 def stopped_line(language: Language) -> str:
@@ -144,49 +155,75 @@ def stopped_line(language: Language) -> str:
     return f'<span class="tt-line">{say(language, "stopped")}</span>'
 
 
-def answer_line(answer: Answer, language: Language, *, seconds: float, drawn_at: float | None = None) -> str:
-    """Backend, tokens, speed and time to the first token; then what the visitor should know."""
-    parts = [say(language, f"backend_{answer.backend}")]
-    parts.append(say(language, "line_token" if answer.n_tokens == 1 else "line_tokens", n=answer.n_tokens))
-    if answer.n_tokens > 1:
-        parts.append(say(language, "line_speed", speed=_speed(answer.tokens_per_second)))
-    if answer.first_seconds is not None:
-        parts.append(say(language, "line_first", ms=max(1, round(answer.first_seconds * 1000))))
-    if answer.language:
-        parts.append(say(language, "line_language", name=say(language, f"language_{answer.language}")))
+def answer_line(
+    answer: Answer, language: Language, *, seconds: float, drawn_at: float | None = None, waited: float = 0.0
+) -> str:
+    """Tokens and time, and what the visitor should know; backend and speed for those who open it."""
+    key = "line_token" if answer.n_tokens == 1 else "line_tokens"
+    parts = [say(language, "line_time_taken", tokens=say(language, key, n=answer.n_tokens), s=f"{answer.seconds:.1f}")]
+    if waited >= SHORTEST_WAIT:
+        parts.append(say(language, "line_waited", s=f"{waited:.1f}"))
+    if answer.language and answer.target_language:
+        names = [say(language, f"language_{code}") for code in (answer.language, answer.target_language)]
+        parts.append(" → ".join(names))
     if drawn_at is not None:
         parts.append(say(language, "line_drawn", temperature=drawn_at))
     if answer.finish_reason in ("length", "context", "time"):
         parts.append(say(language, f"line_{answer.finish_reason}", seconds=f"{seconds:g}"))
+    more = [say(language, f"backend_{answer.backend}")]
+    if answer.n_tokens > 1:
+        more.append(say(language, "line_speed", speed=_speed(answer.tokens_per_second)))
+    if answer.first_seconds is not None:
+        more.append(say(language, "line_first", ms=max(1, round(answer.first_seconds * 1000))))
     notes = [f'<span class="tt-note">{html.escape(translated(notice, language))}</span>' for notice in answer.notices]
-    return f'<span class="tt-line">{" · ".join(map(html.escape, parts))}</span>' + "".join(notes)
+    summary, details = (html.escape(" · ".join(words)) for words in (parts, more))
+    return f'<details class="tt-line"><summary>{summary}</summary>{details}</details>' + "".join(notes)
 
 
 def _speed(value: float) -> str:
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
 
 
-# The dialogue is kept in the visitor's browser alone. Nothing is kept before the first recall, or an empty page would
-# overwrite what was there. A browser may forbid storage altogether; the page then simply forgets.
+# The dialogue is kept in the visitor's browser alone: for this tab of it, and for the next that is opened. Nothing is
+# kept before the first recall, or an empty page would overwrite what was there. A browser may forbid storage
+# altogether; the page then simply forgets.
 KEEP = """(shown, model) => {
   if (window.ttRecalled !== model) return;
-  try { localStorage.setItem("tiny-transformer/" + model, JSON.stringify(shown)); } catch (error) { }
+  for (const store of ["sessionStorage", "localStorage"])
+    try { window[store].setItem("tiny-transformer/" + model, JSON.stringify(shown)); } catch (error) { }
 }"""
 
 # The outer brackets are the list of outputs. An answer that was still coming when the page was left has no line yet.
 RECALL = """(model) => {
   window.ttRecalled = model;
   try {
-    const shown = JSON.parse(localStorage.getItem("tiny-transformer/" + model)) || [];
+    const name = "tiny-transformer/" + model;
+    const shown = JSON.parse(sessionStorage.getItem(name) ?? localStorage.getItem(name)) || [];
     const last = shown[shown.length - 1];
     if (last && last.role === "assistant" && /…<.span>$/.test(last.content[1]?.text)) last.content[1].text = "";
     return [shown];
   } catch (error) { return [[]]; }
 }"""
 
+# The page's script takes a message out of the box when it is sent; one that is refused comes back.
+SENT = "(_, shown, model) => [window.ttSent, shown, model]"
+BACK = "(typed) => [[window.ttSent, typed].filter(Boolean).join(' ')]"
+
+# The controls that a visitor has moved, by model.
+KEEP_CONTROLS = """(model, ...values) => {
+  try { localStorage.setItem("tiny-transformer.page/controls/" + model, JSON.stringify(values)); } catch (error) { }
+}"""
+RECALL_CONTROLS = """(model, ...values) => {
+  try {
+    const kept = JSON.parse(localStorage.getItem("tiny-transformer.page/controls/" + model));
+    return Array.isArray(kept) && kept.length === values.length ? kept : values;
+  } catch (error) { return values; }
+}"""
+
+SHORTEST_WAIT = 1.0  # seconds in the queue that are worth a word
 RETRY_TEMPERATURE = 0.7  # a greedy answer would only come again
 
-Begun = tuple[list[Shown], str, gr.Button, gr.Button]  # chat, box, send, stop
+Begun = tuple[list[Shown], gr.Button, gr.Button]  # chat, send, stop
 
 
 class ChatTab:
@@ -210,7 +247,7 @@ class ChatTab:
                     placeholder=str(i18n(f"{first.task}_placeholder")) if first.task else "",
                     examples=[{"text": text} for text in examples(first)],
                 )
-                self.status = gr.HTML(elem_id="tt-status", min_height=20)
+                self.status = gr.HTML(elem_id="tt-status", elem_classes="tt-status")
                 with gr.Row(elem_id="tt-ask", elem_classes="tt-ask"):
                     self.box = gr.Textbox(
                         label=i18n("message"),
@@ -231,21 +268,20 @@ class ChatTab:
     def _wire(self, header: Header, page: gr.Blocks) -> None:
         """Each way to ask begins at once and then waits in the queue for its answer."""
         chat, box = self.chat, self.box
-        begun = [chat, box, self.send, self.stop]
+        begun = [chat, self.send, self.stop, self.status]
+
+        def begins(handler: Callable[..., Begun]) -> Callable[..., Any]:
+            return beside(handler, len(begun) - 1)
+
+        asking = [box.submit, self.send.click]
+        sent = gr.on(asking, begins(self._send), [box, chat, header.model], begun, js=SENT, **UNQUEUED)
+        sent.failure(None, box, box, js=BACK, **QUIET)
+        asked = [chat, header.model]
         running = [
-            self._answer_after(
-                gr.on(
-                    [box.submit, self.send.click], user_errors(self._send), [box, chat, header.model], begun, **UNQUEUED
-                ),
-                header,
-            ),
-            self._answer_after(
-                chat.example_select(user_errors(self._example), [chat, header.model], begun, **UNQUEUED), header
-            ),
-            self._answer_after(chat.edit(user_errors(self._edit), [chat, header.model], begun, **UNQUEUED), header),
-            self._answer_after(
-                chat.retry(user_errors(self._retry), [chat, header.model], begun, **UNQUEUED), header, again=True
-            ),
+            self._answer_after(sent, header),
+            self._answer_after(chat.example_select(begins(self._example), asked, begun, **UNQUEUED), header),
+            self._answer_after(chat.edit(begins(self._edit), asked, begun, **UNQUEUED), header),
+            self._answer_after(chat.retry(begins(self._retry), asked, begun, **UNQUEUED), header, again=True),
         ]
         chat.undo(user_errors(self._undo), chat, [chat, box], **QUIET)
         ready = [self.send, self.stop]
@@ -254,23 +290,28 @@ class ChatTab:
         halted.then(user_errors(self._stopped), chat, [chat, *ready], **QUIET)
         cleared = chat.clear(None, cancels=running, **QUIET)
         cleared.then(lambda: ([], *_ready()), None, [chat, *ready], **QUIET)
-        # Each model has a dialogue of its own, kept in the browser: these never reach the server.
-        chat.change(None, [chat, header.model], None, js=KEEP, **QUIET)
+        # Each model has a dialogue and controls of its own, kept in the browser: these never reach the server.
+        chat.change(None, asked, None, js=KEEP, **QUIET)
+        controls: list[Any] = self.controls
+        moved = [control.input for control in controls]
+        moved += [control.release for control in controls if isinstance(control, gr.Slider)]
+        gr.on(moved, None, [header.model, *self.controls], None, js=KEEP_CONTROLS, **QUIET)
         left = header.model.change(None, cancels=running, **QUIET)
-        of_the_model = [control for name, control in zip(OFFERED, self.controls, strict=True) if name in FROM_MODEL]
-        shown = left.then(user_errors(self._show_model), header.model, [chat, *ready, *of_the_model], **QUIET)
-        shown.then(None, header.model, chat, js=RECALL, **QUIET)
-        page.load(None, header.model, chat, js=RECALL, **QUIET)
+        shown = left.then(user_errors(self._show_model), header.model, [chat, *ready, *self.controls], **QUIET)
+        for opened in (shown.then, page.load):
+            opened(None, header.model, chat, js=RECALL, **QUIET)
+            opened(None, [header.model, *self.controls], self.controls, js=RECALL_CONTROLS, **QUIET)
 
     def _answer_after(self, begun: Any, header: Header, *, again: bool = False) -> Any:
         """Answer after a beginning that was not refused; then the box is ready for the next message."""
         answered = begun.success(
-            user_errors(self._answer_again if again else self._answer),
+            beside(self._answer_again if again else self._answer, 1),
             [self.chat, header.model, header.backend, *self.controls],
-            self.chat,
+            [self.chat, self.status],
             preprocess=False,
             **in_turn(self._service.limits.running, self.status),
         )
+        answered.failure(user_errors(self._unanswered), self.chat, self.chat, **QUIET)
         answered.then(_ready, None, [self.send, self.stop], **QUIET)
         return answered
 
@@ -302,8 +343,8 @@ class ChatTab:
         text = self._service.text(message)
         self._service.store.bundle(name)
         self._service.check_queue()
-        pending = from_model("", pending_line(language_of(request)))
-        return [*shown, from_visitor(text), pending], "", gr.Button(visible=False), gr.Button(visible=True)
+        pending = from_model("", pending_line(language_of(request), time.time()))
+        return [*shown, from_visitor(text), pending], gr.Button(visible=False), gr.Button(visible=True)
 
     def _answer(self, request: gr.Request, shown: list[Shown], name: str, backend: str, *values: Any) -> Iterator[Any]:
         yield from self._answers(shown, name, backend, dict(zip(OFFERED, values, strict=True)), request)
@@ -328,11 +369,13 @@ class ChatTab:
     ) -> Iterator[list[Shown]]:
         language = language_of(request)
         kept = up_to_last_question(shown)
+        waited, began = seconds_waited(shown), time.time()
         with closing(self._service.answers(name, backend, turns(kept), controls)) as answers:
             for answer in answers:
-                line = pending_line(language)
+                line = pending_line(language, began - waited)
                 if answer.finish_reason is not None:
-                    line = answer_line(answer, language, seconds=self._service.limits.seconds, drawn_at=drawn_at)
+                    limit = self._service.limits.seconds
+                    line = answer_line(answer, language, seconds=limit, drawn_at=drawn_at, waited=waited)
                 text = answer.text
                 if answer.finish_reason is not None and not text.strip():
                     text = say(language, "line_empty")
@@ -345,13 +388,18 @@ class ChatTab:
             messages[-1] = from_model(message_text(messages[-1]) or "", stopped_line(language_of(request)))
         return messages, *_ready()
 
+    def _unanswered(self, shown: object) -> list[Shown]:
+        """The work failed: no answer stands there as if it were still coming."""
+        messages = plain(shown)
+        return messages[:-1] if messages and message_text(messages[-1]) == "" else messages
+
     def _show_model(self, name: str, request: gr.Request) -> tuple[Any, ...]:
         """The welcome, the examples and the defaults of another model."""
         entry = self._service.store.entry(name)
         placeholder = say(language_of(request), f"{entry.task}_placeholder") if entry.task else ""
         chat = gr.Chatbot(placeholder=placeholder, examples=[{"text": text} for text in examples(entry)])
         values = defaults(entry.bundle, self._service.limits)
-        return chat, *_ready(), *(values[name] for name in OFFERED if name in FROM_MODEL)
+        return chat, *_ready(), *(value if name in FROM_MODEL else gr.skip() for name, value in values.items())
 
 
 def _ready() -> tuple[gr.Button, gr.Button]:

@@ -29,9 +29,9 @@ def _card(run: BackendRun, most: int, language: Language) -> str:
     if run.ids:
         state = say(language, "line_tokens", n=len(run.ids))
     text = html.escape(run.text) if run.problem is None else html.escape(translated(run.problem, language))
-    share = round(100 * len(run.ids) / most)
+    share = 100 if run.state == "done" else round(100 * len(run.ids) / most)
     return (
-        f'<section class="tt-lane tt-{run.state}"><h3>{name}</h3>'
+        f'<section class="tt-lane tt-{run.state}"><h2>{name}</h2>'
         f'<div class="tt-track"><i style="width:{share}%"></i></div>'
         f"<small>{html.escape(state)}</small><p>{text}</p></section>"
     )

@@ -1,8 +1,10 @@
 """What every handler shares: the visitor's language, and failures as one sentence in it."""
 
+import html
 import inspect
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import wraps
 from typing import Any
 
@@ -62,7 +64,36 @@ def user_errors(handler: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _shown(error: Exception, values: tuple[Any, ...], named: dict[str, Any]) -> Exception:
+def beside(handler: Callable[..., Any], n_outputs: int) -> Callable[..., Any]:
+    """A handler with one output more, the last, where a failure's sentence stays until the next try succeeds."""
+
+    @wraps(handler)
+    def stream(*values: Any, **named: Any) -> Iterator[Any]:
+        found = handler(*values, **named) if inspect.isgeneratorfunction(handler) else None
+        try:
+            if found is None:
+                yield _and_words(handler(*values, **named), n_outputs)
+            else:
+                with closing(found):
+                    for state in found:
+                        yield _and_words(state, n_outputs)
+        except Exception as error:
+            shown = _shown(error, values, named)
+            words = f'<p class="tt-refused" role="alert">{html.escape(shown.message)}</p>'
+            yield words if n_outputs == 0 else (*[gr.skip()] * n_outputs, words)
+            # Ends the chain of events. Gradio's own message would cover the page and go away by itself.
+            raise gr.Error(shown.message, visible=False, print_exception=False) from None
+
+    return stream
+
+
+def _and_words(outputs: Any, n_outputs: int) -> Any:
+    if n_outputs == 0:
+        return ""
+    return (outputs, "") if n_outputs == 1 else (*outputs, "")
+
+
+def _shown(error: Exception, values: tuple[Any, ...], named: dict[str, Any]) -> gr.Error:
     if isinstance(error, gr.Error):
         return error
     request = next((value for value in (*values, *named.values()) if isinstance(value, gr.Request)), None)

@@ -2,14 +2,14 @@
 
 import html
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 from gradio.components import Component
 
-from tiny_transformer.ui.handlers import QUIET, UNQUEUED, in_turn, language_of, user_errors
+from tiny_transformer.ui.handlers import QUIET, UNQUEUED, beside, in_turn, language_of, user_errors
 from tiny_transformer.ui.i18n import Language, say, translated
 from tiny_transformer.ui.markup import said
 from tiny_transformer.ui.models import ModelEntry, ModelStore
@@ -32,6 +32,7 @@ def build_header(service: PageService, page: gr.Blocks, i18n: gr.I18n) -> Header
     with gr.Row(elem_id="tt-top", equal_height=False):
         with gr.Column(scale=5, min_width=260):
             gr.HTML(i18n("heading"), elem_id="tt-title")
+            gr.HTML(_page_choices(i18n, service.limits.characters), elem_id="tt-page-choices")
         with gr.Column(scale=3, min_width=200):
             model = gr.Radio(
                 _model_choices(store, i18n),
@@ -65,6 +66,18 @@ def build_header(service: PageService, page: gr.Blocks, i18n: gr.I18n) -> Header
     model.change(user_errors(on_model), model, [backend, notes], **QUIET)
     page.load(user_errors(on_load), model, notes, **QUIET)
     return Header(model, backend)
+
+
+def _page_choices(i18n: gr.I18n, characters: int) -> str:
+    """Language and colors of the whole page; and for the browser how long a text may be."""
+    languages = "".join(
+        f'<button type="button" data-language="{tag}" lang="{tag}">{name}</button>' for tag, name in _LANGUAGES.items()
+    )
+    colors = f'<button type="button" data-colors><span class="tt-unseen">{i18n("colors")}</span></button>'
+    return f'<div data-characters="{characters}">{languages}{colors}</div>'
+
+
+_LANGUAGES = {"en": "English", "zh": "中文"}  # each in its own words
 
 
 def availability(store: ModelStore, name: str, language: Language) -> str:
@@ -113,11 +126,16 @@ def examples(entry: ModelEntry) -> tuple[str, ...]:
     return EXAMPLES[entry.task] if entry.task else ()
 
 
-def swap_script(entries: Mapping[str, ModelEntry]) -> str:
-    """For the browser, when another model is chosen: its first example, unless the text is the visitor's own."""
-    first = {name: next(iter(examples(entry)), "") for name, entry in entries.items()}
-    every = [text for texts in EXAMPLES.values() for text in texts]
-    return f"(text, model) => [text.trim() && !{json.dumps(every)}.includes(text) ? text : {json.dumps(first)}[model]]"
+def swap_script(store: ModelStore, tab: str) -> str:
+    """For the browser, when another model is chosen: the text that the visitor had for it, at first its example."""
+    first = {name: next(iter(examples(entry)), "") for name, entry in store.entries.items()}
+    return f"""(text, model) => {{
+      const tabs = window.ttTexts ??= {{}};
+      const tab = tabs[{json.dumps(tab)}] ??= {{ texts: {json.dumps(first)}, model: {json.dumps(store.default)} }};
+      tab.texts[tab.model] = text;
+      tab.model = model;
+      return [tab.texts[model]];
+    }}"""
 
 
 class PromptBox:
@@ -139,17 +157,18 @@ class PromptBox:
                 scale=1,
             )
             self.run = gr.Button(i18n(f"{name}_run"), variant="primary", elem_id=f"tt-{name}-run", scale=0)
-        self.status = gr.HTML(elem_id=f"tt-{name}-status", elem_classes="tt-status", min_height=20)
+        self.status = gr.HTML(elem_id=f"tt-{name}-status", elem_classes="tt-status")
         # In the browser, at once: what a visitor writes meanwhile must not be overwritten.
-        swap = swap_script(service.store.entries)
+        swap = swap_script(service.store, name)
         header.model.change(None, [self.box, header.model], self.box, js=swap, **QUIET)
 
     def answered_by(
         self, handler: Callable[..., Any], inputs: Sequence[Component], outputs: Sequence[Component]
     ) -> Any:
         """Refuse what cannot be answered at once; whatever may enter gets its answer in turn."""
-        entered = gr.on([self.run.click, self.box.submit], user_errors(self._enter), self.box, None, **UNQUEUED)
-        return entered.success(user_errors(handler), list(inputs), list(outputs), **self.work)
+        asked = [self.run.click, self.box.submit]
+        entered = gr.on(asked, beside(self._enter, 0), self.box, self.status, **UNQUEUED)
+        return entered.success(beside(handler, len(outputs)), list(inputs), [*outputs, self.status], **self.work)
 
     @property
     def work(self) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def _panel(position: int, token: Written, language: Language) -> str:
     )
     title = said(language, "alternatives", token=token.chosen.text)
     return (
-        f'<div class="tt-panel" data-panel="{position}" hidden><h4>{title}</h4>'
+        f'<div class="tt-panel" data-panel="{position}" hidden><h3>{title}</h3>'
         f'<p class="tt-intro">{said(language, "alternatives_info")}</p><ol>{rows}</ol></div>'
     )
 
@@ -119,7 +119,7 @@ class InsideTab:
         self.read = gr.HTML(empty(i18n("inside_empty")), elem_id="tt-read")
         self.written = gr.HTML(elem_id="tt-written", js_on_load=CHIP_SCRIPT)
         with gr.Column(visible=False, elem_id="tt-attention") as self.panel:
-            self.heading = gr.HTML(f"<h3>{i18n('attention')}</h3>", elem_classes="tt-heading")
+            self.heading = gr.HTML(f"<h2>{i18n('attention')}</h2>", elem_classes="tt-heading")
             with gr.Row(elem_classes="tt-picks"):
                 self.kind = gr.Radio([], label=i18n("attention_kind"), elem_id="tt-kind", elem_classes="tt-choice")
                 self.layer = gr.Radio([], label=i18n("attention_layer"), elem_id="tt-layer", elem_classes="tt-choice")

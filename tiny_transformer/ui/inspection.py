@@ -78,6 +78,8 @@ def inspect_answer(
     probabilities = _probabilities(model, prompt, ids)  # T V
     written = tuple(_written(model.tokenizer, i, row) for i, row in zip(ids, probabilities, strict=True))
     read = prompt.prefix if prompt.source is None else prompt.source
+    if ids[-1:] != [model.bundle.generation.eos_id]:
+        notices = (*notices, Sentence("This shows the first {n} tokens of the answer.", n=len(ids)))
     return Inspection(visible_tokens(model.tokenizer, read), written, (*notices, *prompt.notices))
 
 

@@ -16,7 +16,7 @@ def said(language: Language, key: str, **values: object) -> str:
 def section(title: str, body: str, intro: str = "") -> str:
     """A part of a tab with its heading; body and intro are HTML already."""
     words = f'<p class="tt-intro">{intro}</p>' if intro else ""
-    return f'<section class="tt-section"><h3>{html.escape(title)}</h3>{words}{body}</section>'
+    return f'<section class="tt-section"><h2>{html.escape(title)}</h2>{words}{body}</section>'
 
 
 def empty(words: object) -> str:

@@ -62,7 +62,7 @@ def start(store: "ModelStore", settings: Settings) -> "gr.Blocks":
     from tiny_transformer.ui.page import build_page, translations
     from tiny_transformer.ui.routes import RequestLimits, failures, routes
     from tiny_transformer.ui.service import PageService
-    from tiny_transformer.ui.theme import START, stylesheet, theme
+    from tiny_transformer.ui.theme import START, EarlyScript, stylesheet, theme
 
     # The page's own check comes first and is friendlier; Gradio's bound also holds those who go around the page.
     # Gradio has no public way to ask how many requests wait: hence `_queue`.
@@ -81,7 +81,7 @@ def start(store: "ModelStore", settings: Settings) -> "gr.Blocks":
             theme=theme(),
             css=stylesheet(),
             js=START,
-            footer_links=["api", "settings"],
+            footer_links=["api"],  # language and colors are chosen at the top
             run_history=False,
             enable_monitoring=False,
             ssr_mode=False,
@@ -89,7 +89,7 @@ def start(store: "ModelStore", settings: Settings) -> "gr.Blocks":
             max_file_size=1,  # bytes: the page takes no files
             app_kwargs={
                 "routes": routes(service, Path(workspace.name)),
-                "middleware": [Middleware(RequestLimits)],
+                "middleware": [Middleware(RequestLimits), Middleware(EarlyScript)],
                 "exception_handlers": failures(service),
             },
         )

@@ -22,6 +22,7 @@ FROM_MODEL = OFFERED.keys() & {field.name for field in fields(GenerationConfig)}
 MAX_BEAMS = 8
 NO_TEXT = "There is no text yet; write something."
 QUEUE_FULL = "{n} requests are waiting already; please try again in a moment."
+MAX_DIGITS = 40  # of a number that comes as text
 MAX_TURNS = 200  # a dialogue's oldest turns are dropped by the model's context long before
 
 
@@ -63,10 +64,12 @@ def checked_options(asked: Mapping[str, Any], generation: GenerationConfig, limi
     options: dict[str, Any] = {}
     for name, info in OFFERED.items():
         value = asked.get(name)
-        if value is None or value == "":
+        if value is None or (isinstance(value, str) and not value.strip()):
             continue
         if info.kind is int and isinstance(value, float) and value.is_integer():
             value = int(value)  # sliders and JSON make no difference between 3 and 3.0
+        if info.kind is int and isinstance(value, str) and value.strip().isdecimal() and len(value) <= MAX_DIGITS:
+            value = int(value)  # of a text box
         _check_cost(name, value, limits)
         info.check(value)
         options[name] = value

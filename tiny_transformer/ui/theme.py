@@ -1,8 +1,13 @@
 """What the browser gets: a theme over Gradio's, light and dark, our style sheet, and the script at the start."""
 
+import json
 from pathlib import Path
 
 import gradio as gr
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tiny_transformer.ui.i18n import Language, dictionary
 
 _FONTS = [
     "system-ui",
@@ -82,26 +87,67 @@ def stylesheet() -> str:
     return (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
 
 
-# When the page opens. A group of choices gets its name for those who hear the page. Copying an answer takes its
-# text: not the line under it, and not the invisible characters that keep "<" plain.
-START = """() => {
-  document.documentElement.lang = navigator.language.startsWith("zh") ? "zh" : "en";
-  const clean = (text) => text.replace(/\\s*<span class="tt-line">[^]*$/, "").replaceAll("\\u2060", "");
-  if (navigator.clipboard) {
-    const write = navigator.clipboard.writeText.bind(navigator.clipboard);
-    navigator.clipboard.writeText = (text) => write(clean(text));
-  }
-  document.addEventListener("focusin", (event) => {
-    const group = event.target.closest("fieldset");
-    const name = group && group.querySelector('[data-testid="block-info"]');
-    if (name) group.setAttribute("aria-label", name.textContent.trim());
-  });
-  document.addEventListener("copy", (event) => {
-    const field = document.activeElement;
-    const inField = field && field.tagName === "TEXTAREA";
-    const text = inField ? field.value.slice(field.selectionStart, field.selectionEnd) : String(getSelection());
-    if (clean(text) === text) return;
-    event.clipboardData.setData("text/plain", clean(text));
-    event.preventDefault();
-  });
-}"""
+def _script() -> str:
+    """What the browser does by itself, kept as a file beside this one, with the sentences that it says."""
+    said = {language: {key: dictionary(language)[key] for key in _WAITING} for language in _LANGUAGES}
+    script = (Path(__file__).parent / "page.js").read_text(encoding="utf-8")
+    return script.replace("SENTENCES", json.dumps(said))
+
+
+_LANGUAGES: tuple[Language, ...] = ("en", "zh")
+_WAITING = ("wait_before", "wait_next", "wait_working")
+START = _script()
+
+# Before anything of Gradio's runs: the whole page, its footer and what the server says are in one language. It is the
+# one that was chosen, else the first of the browser's that the page speaks.
+HEAD = """<script>
+(() => {
+  let chosen = null;
+  try { chosen = localStorage.getItem("tiny-transformer.page/language"); } catch (error) { }
+  const spoken = ["en", "zh"];
+  const wanted = [chosen, ...navigator.languages.map((tag) => tag.slice(0, 2))];
+  const language = wanted.find((tag) => spoken.includes(tag)) || "en";
+  const tag = language === "zh" ? "zh-CN" : "en";
+  document.documentElement.lang = language;
+  Object.defineProperty(navigator, "language", { get: () => tag });
+  Object.defineProperty(navigator, "languages", { get: () => [tag] });
+  const ask = window.fetch;
+  window.fetch = (address, options = {}) => {
+    const headers = new Headers(options.headers || (address instanceof Request ? address.headers : undefined));
+    headers.set("Accept-Language", tag);
+    return ask(address, { ...options, headers });
+  };
+})();
+</script>"""
+
+
+class EarlyScript:
+    """Puts `HEAD` into the page itself: what Gradio calls its head comes only after it has chosen a language."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """HTML is held back until it is whole."""
+        start: Message | None = None
+        chunks: list[bytes] = []
+
+        async def with_script(message: Message) -> None:
+            nonlocal start
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(raw=message["headers"])
+                if headers.get("content-type", "").startswith("text/html") and "content-encoding" not in headers:
+                    start = message
+                    return
+            elif start is not None and message["type"] == "http.response.body":
+                chunks.append(message.get("body", b""))
+                if message.get("more_body"):
+                    return
+                body = b"".join(chunks).replace(b"<head>", b"<head>" + HEAD.encode(), 1)
+                if "content-length" in MutableHeaders(raw=start["headers"]) and body:  # a HEAD request has no body
+                    MutableHeaders(scope=start)["content-length"] = str(len(body))
+                await send(start)
+                message = {"type": "http.response.body", "body": body}
+            await send(message)
+
+        await self._app(scope, receive, with_script)

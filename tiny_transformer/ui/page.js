@@ -1,0 +1,114 @@
+() => {
+  // What the visitor's browser does by itself, from when the page opens. The server fills in the sentences.
+  const language = document.documentElement.lang.startsWith("zh") ? "zh" : "en";
+  document.documentElement.lang = language;
+  const sentences = SENTENCES[language];
+  const keep = (name, value) => { try { localStorage.setItem("tiny-transformer.page/" + name, value); } catch (error) { } };
+
+  const write = (field, text) => {
+    field.value = text;
+    field.dispatchEvent(new Event("input", { bubbles: true }));
+  };
+
+  // Language and colors: the choice is kept, and the page opens again in it, so that every part of it follows.
+  document.addEventListener("click", (event) => {
+    const choice = event.target.closest("[data-language], [data-colors]");
+    if (!choice) return;
+    if (choice.dataset.language) {
+      keep("language", choice.dataset.language);
+      location.reload();
+    } else {
+      keep("colors", document.body.classList.toggle("dark") ? "dark" : "light");
+    }
+  });
+  try {
+    const colors = localStorage.getItem("tiny-transformer.page/colors");
+    if (colors) document.body.classList.toggle("dark", colors === "dark");
+  } catch (error) { }
+
+  // Copying an answer takes its text: not the line under it, and not the invisible characters that keep "<" plain.
+  const clean = (text) => text.replace(/\s*<(span|details) class="tt-line"[^]*$/, "").replaceAll("\u2060", "");
+  if (navigator.clipboard) {
+    const copy = navigator.clipboard.writeText.bind(navigator.clipboard);
+    navigator.clipboard.writeText = (text) => copy(clean(text));
+  }
+  document.addEventListener("copy", (event) => {
+    const field = document.activeElement;
+    const inField = field && field.tagName === "TEXTAREA";
+    const text = inField ? field.value.slice(field.selectionStart, field.selectionEnd) : String(getSelection());
+    if (clean(text) === text) return;
+    event.clipboardData.setData("text/plain", clean(text));
+    event.preventDefault();
+  });
+
+  document.addEventListener("focusin", (event) => {
+    // A group of choices gets its name for those who hear the page.
+    const group = event.target.closest("fieldset");
+    const name = group && group.querySelector('[data-testid="block-info"]');
+    if (name) group.setAttribute("aria-label", name.textContent.trim());
+    // A message that is edited is the text that was written.
+    const field = event.target;
+    if (field.matches("#tt-chat textarea") && field.value.includes("\u2060")) write(field, clean(field.value));
+  });
+
+  // Enter or a click asks, unless the box is empty. A message leaves its box here and now, so that whatever is typed
+  // from then on is the next one. Enter submits an edited message, too.
+  const asks = (event, ask) => {
+    const field = ask.querySelector("textarea");
+    if (!field.value.trim()) {
+      event.preventDefault();
+      event.stopImmediatePropagation();
+      field.focus();
+    } else if (ask.id === "tt-ask") {
+      window.ttSent = field.value;
+      write(field, "");
+    }
+  };
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing || !event.target.matches("textarea")) return;
+    const ask = event.target.closest(".tt-ask");
+    const edited = event.target.closest("#tt-chat .message-row");
+    if (ask) asks(event, ask);
+    if (!edited) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    edited.nextElementSibling?.querySelector("button")?.click();
+  }, true);
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest(".tt-ask button.primary");
+    if (button) asks(event, button.closest(".tt-ask"));
+  }, true);
+
+  // The number of characters, once a text comes near the limit.
+  const count = (field) => {
+    const ask = field.closest(".tt-ask");
+    const limit = Number(ask && document.querySelector("[data-characters]")?.dataset.characters);
+    if (!limit) return;
+    const length = [...field.value].length;  // characters as the server counts them, not UTF-16 units
+    const near = length >= 0.8 * limit;
+    ask.dataset.count = near ? `${length.toLocaleString("en")} / ${limit.toLocaleString("en")}` : "";
+    ask.classList.toggle("tt-over", length > limit);
+  };
+  document.addEventListener("input", (event) => { if (event.target.matches(".tt-ask textarea")) count(event.target); });
+
+  // Who waits is told how many are before them and for how long. Gradio knows both and hides them in its own words.
+  setInterval(() => {
+    document.querySelectorAll(".tt-ask textarea").forEach(count);
+    document.querySelectorAll(".tt-status").forEach((status) => {
+      const tracker = status.querySelector('[data-testid="status-tracker"]:not(.hide)');
+      const found = tracker?.textContent.match(/(?:queue: (\d+)\/\d+ \|)?\s*([\d.]+)(?:\/[\d.]+)?s/);
+      const [before, seconds] = found ? [found[1], Number(found[2])] : [undefined, 0];
+      let words = "";
+      if (before !== undefined) words = before > 1 ? sentences.wait_before.replace("{n}", before - 1) : sentences.wait_next;
+      else if (seconds >= 2) words = sentences.wait_working;
+      if (words) words += ` · ${seconds.toFixed(0)} s`;
+      let shown = status.querySelector(":scope > .tt-wait");
+      if (!shown) {
+        shown = document.createElement("p");
+        shown.className = "tt-wait";
+        status.append(shown);
+      }
+      if (shown.textContent !== words) shown.textContent = words;
+    });
+  }, 250);
+}
