@@ -61,6 +61,7 @@ class Answer(TimedText):
 
     notices: tuple[Sentence, ...] = ()
     language: str | None = None  # what a text to translate was taken for
+    n_source_tokens: int = 0  # that the model reads; of a text in sentences, those of all of them
 
 
 def stream_answer(
@@ -69,7 +70,12 @@ def stream_answer(
     """States of one answer, the last one complete. Closing the iterator ends the work at once."""
     deadline, left = time.monotonic() + seconds, threading.Event()
     stream = model.stream_tokens(content, should_stop=lambda: left.is_set() or time.monotonic() >= deadline, **options)
-    answer = Answer(backend=model.backend_name, notices=stream.notices, language=_language(model, content))
+    answer = Answer(
+        backend=model.backend_name,
+        notices=stream.notices,
+        language=_language(model, content),
+        n_source_tokens=sum(prompt.n_tokens for prompt in stream.prompts),
+    )
     yield answer
     shown = time.monotonic()
     events = _from_thread(stream) if options.get("num_beams", 1) > 1 else _timed(stream)
