@@ -1,5 +1,6 @@
 """Everything that a visitor of the page can get wrong, or meet: each provocation gives the sentences it leads to."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -42,7 +43,7 @@ from tiny_transformer.generation.options import GenerationOptions
 from tiny_transformer.generation.segments import speech_notices
 from tiny_transformer.parity import stored_report, write_report
 from tiny_transformer.text_model import TextModel, load
-from tiny_transformer.ui import routes
+from tiny_transformer.ui import openai_api, routes
 from tiny_transformer.ui.inspection import inspect_answer
 from tiny_transformer.ui.models import ModelStore
 from tiny_transformer.ui.page_settings import Limits
@@ -147,6 +148,10 @@ def page_limits(met: Met) -> None:
         assert page.post("/", content=b"x" * 50).status_code == 413
         assert page.post("/", content=b'{"_type": "gradio.FileData"}').status_code == 400
         request: Any = Request("GET", "http://page/nowhere")
+        assert page.get("/", headers={"host": "<script>"}).status_code == 400
+        monkeypatch.setattr(openai_api, "translated", lambda sentence, language: met.add(sentence))
+        asyncio.run(routes.closed(request))
+        asyncio.run(openai_api.nothing_here(request))
         routes.busy(full, request, ValueError())
         routes.senseless(request, ValueError())
 
@@ -157,7 +162,23 @@ async def _nothing(*_: object) -> None:
 
 def wrong_requests(met: Met) -> None:
     """Dialogues and backends that do not exist."""
+    hi = {"model": "chat", "messages": [{"role": "user", "content": "hi"}]}
     met.refused(
+        *(
+            lambda body=body: openai_api.asked(met.service, body)
+            for body in (
+                7,
+                {},
+                hi | {"messages": "hi"},
+                hi | {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+                hi | {"surprise": 1},
+                hi | {"n": 2},
+                hi | {"stream": "yes"},
+                hi | {"stop": [1]},
+                hi | {"stop": ["x"] * 99},
+                hi | {"stop": "\ud800"},
+            )
+        ),
         *(
             lambda turns=turns: met.service.content("chat", turns)
             for turns in ([{"role": "root", "content": "x"}], [{"role": "user", "content": 3}], [7], [])

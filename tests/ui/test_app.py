@@ -93,6 +93,7 @@ def test_torch_is_not_imported_for_onnx(models: dict[str, Path]) -> None:
         (["--port", "nonsense"], "invalid"),
         (["--max-seconds", "0"], "max_seconds is 0"),
         (["--unknown"], "unrecognized"),
+        (["--model", "/nope"], "There is no model to serve. /nope is not a folder"),
     ],
 )
 def test_wrong_options_end_with_a_sentence_and_code_2(arguments: list[str], sentence: str) -> None:
@@ -105,13 +106,13 @@ def test_wrong_options_end_with_a_sentence_and_code_2(arguments: list[str], sent
 
 
 @pytest.mark.long
-def test_taken_port_ends_with_a_sentence_and_code_2(tmp_path: Path) -> None:
+def test_taken_port_ends_with_a_sentence_and_code_2(models: dict[str, Path]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
         done = subprocess.run(
-            [sys.executable, "app.py", "--port", port, "--model", str(tmp_path / "nowhere")],
+            [sys.executable, "app.py", "--port", port, "--model", str(models["chat"])],
             cwd=ROOT,
             capture_output=True,
             text=True,
@@ -136,6 +137,8 @@ async def use() -> None:
             print(json.dumps({tool.name: tool.description for tool in tools}))
             called = await session.call_tool("chat", {"message": "hello", "max_new_tokens": 5})
             print(called.content[0].text, flush=True)
+            called = await session.call_tool("compare", {"text": "hello"})
+            print(called.content[0].text, flush=True)
 
 asyncio.run(use())
 os._exit(0)
@@ -151,10 +154,11 @@ def test_endpoints_are_mcp_tools_where_the_extra_is_installed(models: dict[str, 
     subprocess.run([python, "-m", "pip", "install", "--quiet", *wanted], check=True, timeout=500)
     done = run_python("import json\n" + SERVE + MCP, *models.values(), python=python)
     assert done.code == 0, done.err
-    tools, answer = done.out.splitlines()[-2:]
-    assert set(json.loads(tools)) == {"chat", "translate", "compare"}
+    tools, answer, comparison = done.out.splitlines()[-3:]
+    assert set(json.loads(tools)) == {"chat", "translate", "answer", "compare"}
     assert all(json.loads(tools).values())
     assert len(answer) == 5
+    assert json.loads(comparison)["verdict"] == "alone"
 
 
 def test_mcp_is_off_without_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,6 +173,21 @@ def test_mcp_is_off_without_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(server, "version", absent)
     assert server.has_mcp() is False
+
+
+def test_mcp_tools_give_objects_as_json() -> None:
+    from tiny_transformer.ui import server
+
+    class Server:
+        def postprocess_output_data(self, data: list[object], root_url: str) -> list[str]:
+            return [f"{value} at {root_url}" for value in data]
+
+    found = Server()
+    server.tell_json(found)
+    assert found.postprocess_output_data([{"text": "你", "x": None}, "y"], "here") == [
+        '{"text": "你", "x": null} at here',
+        "y at here",
+    ]
 
 
 def test_app_is_a_few_lines() -> None:

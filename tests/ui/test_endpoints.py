@@ -73,12 +73,45 @@ def test_compare_gives_a_verdict_and_figures(client: Client) -> None:
     assert client.predict("hallo", "translate", api_name="/compare")["verdict"] == "equal"
 
 
-def test_only_the_three_endpoints_are_public_and_each_is_described(page: Served) -> None:
+def test_answer_brings_notices_and_the_reason_of_its_end(client: Client, models: dict[str, Path]) -> None:
+    text = "The weather is nice today and I want to go for a walk. Guten Tag."
+    expected = load(models["translate"], "onnx").generate(text, max_new_tokens=30)
+    job = client.submit(text, "translate", max_new_tokens=30, api_name="/answer")
+    found = job.result()
+    assert found["text"] == expected.text
+    assert found["notices"] == [str(notice) for notice in expected.notices]
+    assert found["notices"]
+    assert (found["finish_reason"], found["model"], found["backend"]) == ("length", "translate", "onnx")
+    assert (found["source_tokens"], found["tokens"]) == (expected.n_source_tokens, len(expected.ids))
+    assert {state["finish_reason"] for state in job.outputs()[:-1]} <= {None, "length"}
+    history = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
+    turns: Any = [*history, {"role": "user", "content": "three"}]
+    reply = load(models["chat"], "onnx").reply(turns, max_new_tokens=9)
+    stopped = client.predict("three", "", history, "auto", [reply.text[3:5]], 9, api_name="/answer")
+    assert stopped["text"] == reply.text[: reply.text.index(reply.text[3:5])]
+    assert (stopped["model"], stopped["finish_reason"]) == ("chat", "stop")
+
+
+def test_only_the_four_endpoints_are_public_and_all_is_described(page: Served) -> None:
     info = httpx.get(f"{page.url}/gradio_api/info").json()
-    assert set(info["named_endpoints"]) == {"/chat", "/translate", "/compare"}
+    assert set(info["named_endpoints"]) == {"/chat", "/translate", "/answer", "/compare"}
     assert not info["unnamed_endpoints"]
-    for endpoint in info["named_endpoints"].values():
+    described = httpx.get(f"{page.url}/gradio_api/openapi.json").json()["paths"]
+    for name, endpoint in info["named_endpoints"].items():
         assert endpoint["description"]
+        body = described[f"/gradio_api/call/v2{name}"]["post"]["requestBody"]["content"]["application/json"]
+        for parameter in endpoint["parameters"]:
+            words = parameter["python_type"]["description"]
+            assert words.endswith(".")
+            assert body["schema"]["properties"][parameter["parameter_name"]]["description"] == words
+
+
+def test_what_a_call_leaves_out_gets_its_default(page: Served, models: dict[str, Path]) -> None:
+    expected = load(models["translate"], "eager").generate("Guten Morgen!", max_new_tokens=60).text
+    body = {"data": ["Guten Morgen!"]}
+    posted = httpx.post(f"{page.url}/gradio_api/call/translate", json=body, timeout=30).json()
+    found = httpx.get(f"{page.url}/gradio_api/call/translate/{posted['event_id']}", timeout=30).text
+    assert json.loads(found.rsplit("event: complete\ndata: ", 1)[1].strip()) == [expected]
 
 
 def test_parameters_are_those_that_programs_rely_on(client: Client) -> None:
@@ -100,6 +133,9 @@ def test_parameters_are_those_that_programs_rely_on(client: Client) -> None:
         ("backend", "str", "auto"),
         ("num_beams", "int", 1),
     ]
+    fixed = [("text", "str", None), ("model", "str", ""), ("history", "None | list[dict(str, Any)]", None)]
+    fixed += [("backend", "str", "auto"), ("stop", "None | list[str]", None)]
+    assert parameters(found["/answer"]) == fixed + options
     assert parameters(found["/compare"]) == [("text", "str", None), ("model", "str", "")]
 
 
@@ -115,9 +151,12 @@ def test_plain_http_works_as_the_about_tab_shows(page: Served, models: dict[str,
 
     expected = load(models["chat"], "onnx").generate("Hello!", max_new_tokens=60).text
     shown = html.unescape(about("chat", Bundle.open(models["chat"]), "en", page.url))
-    (command,) = re.findall(r"<code>(curl .*?)</code>", shown)
-    answer = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=True).stdout
-    assert json.loads(answer.rsplit("event: complete\ndata: ", 1)[1].strip()) == [expected]
+    commands = re.findall(r"<code>(curl .*?)</code>", shown)
+    asked = [["bash", "-c", command] for command in commands]
+    answers = [subprocess.run(a, capture_output=True, text=True, timeout=60, check=True).stdout for a in asked]
+    assert json.loads(answers[0].rsplit("event: complete\ndata: ", 1)[1].strip()) == [expected]
+    assert json.loads(answers[1])["choices"][0]["message"]["content"] == expected
+    assert f"{page.url}/gradio_api/mcp/" in shown
 
 
 def test_health_says_what_is_there(page: Served, client: Client) -> None:

@@ -244,6 +244,43 @@ def test_files_of_the_models_are_served_and_no_others(page: Served, models: dict
         assert "secret" not in found.text.replace(path, "")
 
 
-def test_uploads_are_refused(page: Served) -> None:
-    sent = httpx.post(f"{page.url}/gradio_api/upload", files={"files": ("a.txt", b"more than one byte")})
-    assert sent.status_code >= 400
+@pytest.mark.parametrize("path", ["upload", "upload/", "process_recording", "vibe-edit/", "dev/reload", "deep_link"])
+def test_what_the_page_has_no_use_for_is_closed(page: Served, path: str) -> None:
+    for method in ("GET", "POST"):
+        files = {"files": ("a.txt", b"1")} if method == "POST" else None
+        answer = httpx.request(method, f"{page.url}/gradio_api/{path}", files=files, timeout=10)
+        assert answer.status_code == 404
+        assert "does not serve" in answer.json()["detail"]
+
+
+def test_no_caller_says_how_the_page_is_reached_for_others(page: Served) -> None:
+    for path in ("info", "openapi.json", "info?all_endpoints=true"):
+        stranger = httpx.get(f"{page.url}/gradio_api/{path}", headers={"host": "evil.example"})
+        assert stranger.status_code == 200
+        found = httpx.get(f"{page.url}/gradio_api/{path}")
+        assert found.json()
+        assert "evil.example" not in found.text
+    for headers in (
+        {"host": "a/../<script>"},
+        {"host": "user@evil.example"},
+        {"x-forwarded-host": "evil.example/path"},
+        {"x-gradio-server": "http://evil.example"},
+    ):
+        answer = httpx.get(page.url, headers=headers)
+        assert answer.status_code == 400, headers
+        assert "evil" not in answer.text
+    assert httpx.get(page.url, headers={"host": "[::1]:7860"}).status_code == 200
+
+
+def test_functions_that_do_not_wait_refuse_junk_with_a_sentence(page: Served) -> None:
+    """The page calls them directly; what Gradio stumbles over is the caller's mistake, and gets words."""
+    found = httpx.get(f"{page.url}/config").json()["dependencies"]
+    for function in found:
+        for data in ([], [{"a": 1}] * 20, [7] * 20, [[["x"]]] * 20):
+            body = {"data": data, "fn_index": function["id"], "event_data": {"index": "x"}}
+            answer = httpx.post(f"{page.url}/gradio_api/run/{function['api_name']}", json=body, timeout=30)
+            assert "Traceback" not in answer.text
+            if answer.status_code == 500:
+                assert answer.json()["error"], f"{function['api_name']} {data}"
+            if function["queue"]:
+                assert answer.status_code in (400, 404), f"{function['api_name']} was called around the queue"

@@ -169,7 +169,16 @@ def _code(name: str, bundle: Bundle, language: Language, address: str) -> str:
     argument = json.dumps({"message" if chat else "text": text})
     post = f"curl -s {address}/gradio_api/call/v2/{endpoint} -H 'Content-Type: application/json' -d '{argument}'"
     http = f"""curl -sN {address}/gradio_api/call/{endpoint}/$({post} | cut -d'"' -f4)"""
-    lines = (("about_python", python), ("about_http", http), ("about_embed", onnx))
+    messages = json.dumps({"model": name, "messages": [{"role": "user", "content": text}]})
+    openai = f"curl -s {address}/v1/chat/completions -H 'Content-Type: application/json' -d '{messages}'"
+    mcp = f"{address}/gradio_api/mcp/"
+    lines = (
+        ("about_python", python),
+        ("about_http", http),
+        ("about_openai", openai),
+        ("about_mcp", mcp),
+        ("about_embed", onnx),
+    )
     body = "".join(
         f'<h3>{said(language, key)}</h3><pre class="tt-code" tabindex="0"><code>{html.escape(code)}</code></pre>'
         for key, code in lines

@@ -1,4 +1,4 @@
-"""For programs: /chat, /translate and /compare, with the types and words that clients and MCP tools show."""
+"""For programs: /chat, /translate, /answer and /compare, with the types and words that clients and MCP tools show."""
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +14,7 @@ from tiny_transformer.ui.handlers import QUEUE, language_of, user_errors
 from tiny_transformer.ui.i18n import Language, translated
 from tiny_transformer.ui.page_settings import BACKENDS_HELP
 from tiny_transformer.ui.service import FROM_MODEL, OFFERED, PageService, check_history, dialogue
+from tiny_transformer.ui.streaming import Answer
 
 # Programs may pass arguments by position: these keep theirs, and an option that is not among them comes behind.
 _FIRST = ("max_new_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "num_beams", "seed")
@@ -44,6 +45,30 @@ def add_endpoints(service: PageService) -> None:
         """
         yield from texts("translate", backend, dialogue([], service.text(text)), options)
 
+    def answer(
+        request: gr.Request,
+        text: str,
+        model: str = "",
+        history: list[dict] | None = None,
+        backend: str = "auto",
+        stop: list[str] | None = None,
+        **options: Any,
+    ) -> Iterator[dict]:
+        """Answer or translate a text, streaming the result so far: text, finish_reason, notices, language and counts.
+
+        Args:
+            text: What the user says, or what is to be translated.
+            model: Which of the page's models; the first if empty.
+            history: Earlier turns for a chat model, each {"role": "user" or "assistant", "content": text}.
+            backend: BACKENDS
+            stop: The text ends before the first of these.
+        """
+        name = service.store.default if model == "" else model
+        turns = dialogue(check_history(history, service.limits), service.text(text))
+        with closing(service.answers(name, backend, turns, options | {"stop": stop})) as answers:
+            for state in answers:
+                yield answer_values(name, state, language_of(request))
+
     def texts(task: str, backend: str, turns: Sequence[Any], options: dict[str, Any]) -> Iterator[str]:
         with closing(service.answers(service.store.first(task), backend, turns, options)) as answers:
             for answer in answers:
@@ -61,7 +86,13 @@ def add_endpoints(service: PageService) -> None:
 
     rank = {name: number for number, name in enumerate(_FIRST)}
     every = sorted(OFFERED.values(), key=lambda info: rank.get(info.name, len(rank)))
-    for function in (with_options(chat, every), with_options(translate, [OFFERED["num_beams"]]), compare):
+    functions = (
+        with_options(chat, every),
+        with_options(translate, [OFFERED["num_beams"]]),
+        with_options(answer, every),
+        compare,
+    )
+    for function in functions:
         api(
             user_errors(function),
             api_name=function.__name__,
@@ -95,6 +126,21 @@ def with_options(function: Callable[..., Iterator[Any]], options: Sequence[Optio
     endpoint.__annotations__ = {p.name: p.annotation for p in whole.parameters.values()}
     endpoint.__annotations__["return"] = whole.return_annotation
     return endpoint
+
+
+def answer_values(name: str, answer: Answer, language: Language = "en") -> dict[str, Any]:
+    """An answer so far as plain values; it is complete when it has a finish reason."""
+    return {
+        "text": answer.text,
+        "finish_reason": answer.finish_reason,
+        "notices": [translated(notice, language) for notice in answer.notices],
+        "language": answer.language,
+        "model": name,
+        "backend": answer.backend,
+        "source_tokens": answer.n_source_tokens,
+        "tokens": answer.n_tokens,
+        "seconds": round(answer.seconds, 4),
+    }
 
 
 def comparison_values(comparison: Comparison, language: Language = "en") -> dict[str, Any]:

@@ -1,13 +1,14 @@
-"""What every request passes before Gradio sees it: its body is small, and names no file."""
+"""What every request passes before Gradio sees it: it names a host, its body is small, and names no file."""
 
 import json
 import logging
+import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gradio.route_utils import FnIndexInferError
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -17,12 +18,28 @@ from tiny_transformer import __version__
 from tiny_transformer.bundle import TORCHSCRIPT
 from tiny_transformer.errors import Sentence
 from tiny_transformer.ui.about_tab import FILES, downloads
+from tiny_transformer.ui.handlers import SENSELESS, STUMBLES
 from tiny_transformer.ui.i18n import page_language, translated
+from tiny_transformer.ui.openai_api import PREFIX, Call, error_response, openai_routes
 from tiny_transformer.ui.service import QUEUE_FULL, PageService
 
 MAX_BODY = 4 * 1024 * 1024  # bytes of one request: room for a long dialogue, none for a flood
 # How Gradio marks a file in a request. It would fetch one from any address, keep it and serve it.
 _FILE = "gradio.FileData"
+_HOST = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\])(:\d{1,5})?", re.ASCII)
+# What Gradio offers beyond this page's needs: files from strangers, a visitor's state kept on the disk, an editor.
+_CLOSED = (
+    "upload",
+    "upload_progress",
+    "process_recording",
+    "deep_link",
+    "dev/reload",
+    "vibe-edit",
+    "undo-vibe-edit",
+    "vibe-code",
+    "vibe-starter-queries",
+)
+STATUS = "tiny_transformer.status"  # in the scope of a request: what Gradio answers with 500 is the caller's mistake
 
 
 class RequestLimits:
@@ -34,8 +51,15 @@ class RequestLimits:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read a body before anyone else does, and hand it on."""
-        if scope["type"] != "http" or scope["method"] != "POST":
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
+            return
+        if not names_host(scope):
+            sentence = Sentence("The request names no host; send a Host header such as localhost:7860.")
+            await refusal(Request(scope), 400, sentence)(scope, receive, send)
+            return
+        if scope["method"] != "POST":
+            await self._app(_for_this_caller(scope), receive, send)
             return
         body = await _body(receive, self._limit)
         if body is None:
@@ -51,7 +75,29 @@ class RequestLimits:
         async def replayed() -> Message:
             return waiting.pop() if waiting else await receive()
 
-        await self._app(scope, replayed, send)
+        async def with_status(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == 500:
+                message["status"] = scope.get(STATUS, 500)
+            await send(message)
+
+        await self._app(scope, replayed, with_status)
+
+
+def names_host(scope: Scope) -> bool:
+    """Whether the headers from which Gradio makes the page's address hold host names, and nothing else."""
+    headers = Headers(scope=scope)
+    named = [headers.get("host", ""), *headers.get("x-forwarded-host", "").split(",")[:1]]
+    return all(_HOST.fullmatch(name.strip()) for name in named if name) and "x-gradio-server" not in headers
+
+
+def _for_this_caller(scope: Scope) -> Scope:
+    """Gradio describes its endpoints once for all, with the address by which the first caller came.
+
+    With the name of a page it does so for each caller anew; the name of ours is empty.
+    """
+    if scope["path"].rstrip("/") == "/gradio_api/info" and b"page=" not in scope["query_string"]:
+        return {**scope, "query_string": b"&".join(filter(None, (scope["query_string"], b"page=")))}
+    return scope
 
 
 def names_file(body: bytes) -> bool:
@@ -87,9 +133,11 @@ async def _body(receive: Receive, limit: int) -> bytes | None:
 logger = logging.getLogger(__name__)
 
 
-def routes(service: PageService, workspace: Path) -> list[Route]:
+def routes(service: PageService, workspace: Path, call: Call) -> list[Route]:
     """For the server, ahead of Gradio's own; files made on request are kept in the workspace."""
     return [
+        *openai_routes(service, call),
+        *(Route(f"/gradio_api/{path}{end}", closed, methods=["GET", "POST"]) for path in _CLOSED for end in ("", "/")),
         Route("/health", partial(health, service)),
         Route(FILES + "/{name}/{file}", partial(file, service, workspace)),
     ]
@@ -97,8 +145,13 @@ def routes(service: PageService, workspace: Path) -> list[Route]:
 
 def failures(service: PageService) -> dict[int | type[Exception], Any]:
     """What a program reads where Gradio would speak of itself: the queue is full, or a request makes no sense."""
-    stumbles = (LookupError, TypeError, ValueError, FnIndexInferError)
-    return {503: partial(busy, service), **dict.fromkeys(stumbles, senseless)}
+    return {503: partial(busy, service), **dict.fromkeys(STUMBLES, senseless)}
+
+
+async def closed(request: Request) -> Response:
+    """An address of Gradio's that this page has no use for."""
+    template = "This page does not serve {path}; GET /gradio_api/info says what can be asked."
+    return refusal(request, 404, Sentence(template, path=str(request.url.path)[:80]))
 
 
 def busy(service: PageService, request: Request, error: Exception) -> Response:
@@ -109,15 +162,15 @@ def busy(service: PageService, request: Request, error: Exception) -> Response:
 def senseless(request: Request, error: Exception) -> Response:
     """Gradio stumbled over a request: an endpoint, an argument or a function that is not there."""
     logger.warning("%s %s: %r", request.method, request.url.path[:80], error)
-    return refusal(
-        request, 400, Sentence("This request makes no sense here; GET /gradio_api/info says what can be asked.")
-    )
+    return refusal(request, 400, Sentence(SENSELESS))
 
 
 def refusal(
     request: Request, status: int, sentence: Sentence, headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
     """A sentence in the language that the request asks for, under the key that Gradio's own refusals have."""
+    if request.url.path.startswith(PREFIX):
+        return error_response(request, status, sentence, headers=headers)
     words = translated(sentence, page_language(request.headers.get("accept-language")))
     return JSONResponse({"detail": words}, status_code=status, headers=headers)
 

@@ -1,5 +1,6 @@
 """Serving the page: `python app.py`."""
 
+import json
 import logging
 import os
 import sys
@@ -9,7 +10,7 @@ import weakref
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tiny_transformer.errors import ConfigError, TinyTransformerError
 from tiny_transformer.ui.page_settings import Settings, parse_settings
@@ -47,6 +48,9 @@ def serve(settings: Settings) -> "gr.Blocks":
     from tiny_transformer.ui.models import open_store
 
     store = open_store(settings)
+    if not any(entry.bundle for entry in store.entries.values()):
+        problems = " ".join(str(entry.problem) for entry in store.entries.values())
+        raise ConfigError("There is no model to serve. {problems}", problems=problems)
     page = start(store, settings)
     # A moment later: the page itself comes first, and nobody types that fast.
     warm_up = threading.Timer(0.5, _warm, [store])
@@ -88,7 +92,7 @@ def start(store: "ModelStore", settings: Settings) -> "gr.Blocks":
             mcp_server=has_mcp(),
             max_file_size=1,  # bytes: the page takes no files
             app_kwargs={
-                "routes": routes(service, Path(workspace.name)),
+                "routes": routes(service, Path(workspace.name), page.states),
                 "middleware": [Middleware(RequestLimits), Middleware(EarlyScript)],
                 "exception_handlers": failures(service),
             },
@@ -97,7 +101,19 @@ def start(store: "ModelStore", settings: Settings) -> "gr.Blocks":
         raise ConfigError(
             "The page cannot listen on {host}:{port} ({reason}).", host=settings.host, port=settings.port, reason=error
         ) from None
+    if page.mcp_server_obj is not None:
+        tell_json(page.mcp_server_obj)
     return page
+
+
+def tell_json(server: Any) -> None:
+    """Let the tools of an MCP server give objects as JSON, where Gradio writes them as Python does."""
+    as_content = server.postprocess_output_data
+
+    def with_json(data: Sequence[Any], root_url: str) -> Any:
+        return as_content([json.dumps(v, ensure_ascii=False) if isinstance(v, dict) else v for v in data], root_url)
+
+    server.postprocess_output_data = with_json
 
 
 def has_mcp() -> bool:

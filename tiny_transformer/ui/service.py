@@ -73,6 +73,8 @@ def checked_options(asked: Mapping[str, Any], generation: GenerationConfig, limi
         _check_cost(name, value, limits)
         info.check(value)
         options[name] = value
+    if asked.get("stop"):  # text ends before the first of these; the model's own code checks them
+        options["stop"] = asked["stop"]
     options.setdefault("max_new_tokens", min(generation.max_new_tokens, limits.new_tokens))
     if options.get("num_beams", 1) > 1:
         options["temperature"] = 0.0  # whatever the slider says: a beam search draws nothing

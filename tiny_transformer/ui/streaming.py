@@ -62,6 +62,7 @@ class Answer(TimedText):
     notices: tuple[Sentence, ...] = ()
     language: str | None = None  # what a text to translate was taken for
     target_language: str = ""  # what the model translates into
+    n_source_tokens: int = 0  # that the model reads; of a text in sentences, those of all of them
 
 
 def stream_answer(
@@ -75,6 +76,7 @@ def stream_answer(
         notices=stream.notices,
         language=_language(model, content),
         target_language=model.bundle.generation.target_language,
+        n_source_tokens=sum(prompt.n_tokens for prompt in stream.prompts),
     )
     yield answer
     shown = time.monotonic()
