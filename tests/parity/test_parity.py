@@ -18,6 +18,7 @@ from tiny_transformer.generation import Generated, GeneratedToken, GenerationOpt
 from tiny_transformer.generation.prompt import Prompt
 from tiny_transformer.model import EncoderDecoder
 from tiny_transformer.parity.cases import tensor_cases
+from tiny_transformer.parity.report import _digest
 from tiny_transformer.parity.texts import TextReference, preference, text_steps
 from tiny_transformer.parity.verification import verify
 from tiny_transformer.text_model import TextModel
@@ -310,6 +311,62 @@ def test_an_edited_report_is_refused(verified: Bundle, old: str, new: str):
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(ParityError, match=PARITY):
         parity.stored_report(verified)
+
+
+ESCAPE = "\x1b[2J\x1b]0;owned\x07"
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda values: values["cases"][0].update(passed="yes"),
+        lambda values: values["cases"][0].update(passed=1),
+        lambda values: values["cases"][0].update(max_absolute="0"),
+        lambda values: values["cases"][0].update(max_absolute=float("nan")),
+        lambda values: values["cases"][0].update(max_relative=float("inf")),
+        lambda values: values["cases"][0].update(max_relative=10**400),
+        lambda values: values["cases"][0].update(tolerance=True),
+        lambda values: values["cases"][0].update(tolerance=-1.0),
+        lambda values: values["cases"][0].update(name=["full"]),
+        lambda values: values["cases"][0].update(detail="x" * 100_000),
+        lambda values: values["cases"][0].update(detail=ESCAPE),
+        lambda values: values["cases"][0].update({ESCAPE: 1}),
+        lambda values: values["cases"][0].pop("kind"),
+        lambda values: values.update(cases={"0": values["cases"][0]}),
+        lambda values: values.update(cases=["passed"]),
+        lambda values: values.update(cases=values["cases"] * 10_000),
+        lambda values: values.update(candidates="eager"),
+        lambda values: values.update(candidates=[1]),
+        lambda values: values.update(reference=None),
+        lambda values: values.update(reference="right\u202eleft"),
+        lambda values: values.update(format=True),
+        lambda values: values.update(format=ESCAPE),
+        lambda values: values["versions"].update(torch=2),
+        lambda values: values["versions"].update({"torch": ESCAPE}),
+        lambda values: values["files"].update({"config.json": "0" * 63}),
+        lambda values: values["files"].update({ESCAPE: "0" * 64}),
+        lambda values: values.pop("files"),
+    ],
+)
+def test_a_report_of_odd_values_is_refused_even_if_its_digest_fits(verified: Bundle, edit):
+    path = verified.folder / PARITY
+    values = json.loads(path.read_text())
+    edit(values)
+    del values["digest"]
+    values["digest"] = _digest(values)
+    path.write_text(json.dumps(values))
+    with pytest.raises(ParityError, match="is not a parity report") as caught:
+        parity.stored_report(verified)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", '{"digest": []}', "[" * 100_000, '"' + ESCAPE])
+def test_what_is_no_report_at_all_is_refused_in_one_sentence(verified: Bundle, text: str):
+    (verified.folder / PARITY).write_text(text)
+    with pytest.raises(ParityError, match="is not a parity report") as caught:
+        parity.stored_report(verified)
+    assert str(caught.value).isprintable()
 
 
 def test_a_failed_report_is_never_written(make_bundle: BundleFactory):

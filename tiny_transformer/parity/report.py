@@ -3,17 +3,20 @@
 import hashlib
 import json
 import math
+import sys
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from tiny_transformer import atomic
 from tiny_transformer.bundle import PARITY, Bundle
-from tiny_transformer.errors import ParityError
+from tiny_transformer.checks import shown
+from tiny_transformer.errors import ParityError, Sentence
 
 FORMAT = 1
 _MAX_BYTES = 16 * 1024 * 1024
+_MAX_ENTRIES, _MAX_TEXT = 10_000, 1_000  # a report of the shipped models has 150 cases, and texts of 200 characters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,22 +67,15 @@ class ParityReport:
     def from_json(cls, text: str, *, where: Path | str) -> "ParityReport":
         """Read a report strictly; an edited one is refused."""
         try:
-            values = json.loads(text)
-            digest = values.pop("digest")
-            if values["format"] != FORMAT:
-                raise ValueError(f"format {values['format']}, where this version knows {FORMAT}")
+            values = _typed(json.loads(text), dict, "the file")
+            digest = values.pop("digest", None)
             intact = _digest(values) == digest
-            report = cls(
-                reference=str(values["reference"]),
-                candidates=tuple(values["candidates"]),
-                versions={str(k): str(v) for k, v in values["versions"].items()},
-                cases=tuple(CaseResult(**case) for case in values["cases"]),
-                files={str(k): str(v) for k, v in values["files"].items()},
-            )
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            report = _checked(values)
+        except (ValueError, RecursionError) as error:
+            reason = error.args[0] if isinstance(error, _DamagedError) else error
             template = "{where} is not a parity report ({reason}); make it again: python -m export all."
-            raise ParityError(template, where=where, reason=error) from None
-        if not intact or values["verdict"] != report.verdict:
+            raise ParityError(template, where=where, reason=reason) from None
+        if not intact or values.get("verdict") != report.verdict:
             raise ParityError(
                 "{where} was edited after it was written; make it again: python -m export all.", where=where
             )
@@ -92,6 +88,74 @@ class ParityReport:
             more = f" and {len(self.failures) - 3} more" if len(self.failures) > 3 else ""
             template = "Parity failed in {n} of {n_2} cases: {named}{more}."
             raise ParityError(template, n=len(self.failures), n_2=len(self.cases), named=named, more=more)
+
+
+class _DamagedError(ValueError):
+    """A value is not of the kind that a proof writes; its argument is the sentence."""
+
+
+def _checked(values: dict[str, Any]) -> ParityReport:
+    """The report that plain values describe: every type, every length and every number as a proof writes them.
+
+    A report may come from a stranger, and what it says is shown on terminals and pages: no text has control characters.
+    """
+    if _typed(values.get("format"), int, "format") != FORMAT:
+        raise _damaged("format", values["format"])
+    return ParityReport(
+        reference=_text(values.get("reference"), "reference"),
+        candidates=tuple(_text(name, "candidates") for name in _typed(values.get("candidates"), list, "candidates")),
+        versions=_texts(values.get("versions"), "versions"),
+        cases=tuple(_case(case) for case in _typed(values.get("cases"), list, "cases")),
+        files={name: _sha256(value) for name, value in _texts(values.get("files"), "files").items()},
+    )
+
+
+def _case(values: Any) -> CaseResult:
+    values = _typed(values, dict, "cases")
+    names = {f.name for f in fields(CaseResult)}
+    if set(values) != names:
+        raise _damaged("cases", sorted(set(values) ^ names))
+    texts = ("candidate", "kind", "name", "detail")
+    for name in names - {*texts, "passed"}:
+        _number(values[name], f"cases.{name}")
+    for name in texts:
+        _text(values[name], f"cases.{name}")
+    _typed(values["passed"], bool, "cases.passed")
+    return CaseResult(**values)
+
+
+def _texts(values: Any, where: str) -> dict[str, str]:
+    return {_text(k, where): _text(v, where) for k, v in _typed(values, dict, where).items()}
+
+
+def _text(value: Any, where: str) -> str:
+    """A short text of printable characters."""
+    if not isinstance(value, str) or len(value) > _MAX_TEXT or not value.isprintable():
+        raise _damaged(where, value)
+    return value
+
+
+def _number(value: Any, where: str) -> None:
+    """A finite number from 0 on; the largest float is what a proof writes for infinity."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= sys.float_info.max:
+        raise _damaged(where, value)
+
+
+def _sha256(value: str) -> str:
+    if len(value) != 64 or not set(value) <= set("0123456789abcdef"):
+        raise _damaged("files", value)
+    return value
+
+
+def _typed(value: Any, kind: type, where: str) -> Any:
+    """A value of exactly a kind (True is no whole number) that holds no more than a proof writes."""
+    if type(value) is not kind or (isinstance(value, list | dict) and len(value) > _MAX_ENTRIES):
+        raise _damaged(where, value)
+    return value
+
+
+def _damaged(where: str, value: Any) -> _DamagedError:
+    return _DamagedError(Sentence("{where} is {value}", where=where, value=shown(value)))
 
 
 def stored_report(bundle: Bundle, names: Iterable[str] | None = None) -> ParityReport | None:
