@@ -225,11 +225,8 @@ class Bundle:
 
     def sha256(self, name: str) -> str:
         """SHA-256 of a file, in hexadecimal; from now on `confirm` refuses other bytes."""
-        digest, stamp = self._seen[name] = _hashed(self.folder / name)
-        # Without the last time, which changes too when the file gets a second name, as another process's pull gives it.
-        if stamp[:-1] != self._read.get(name, stamp)[:-1]:
-            raise BundleError(_CHANGED, path=self.folder / name)
-        return digest
+        self._seen[name] = _hashed(self.folder / name)
+        return self._seen[name][0]
 
     def confirm(self, *names: str) -> None:
         """Refuse a file whose bytes are no longer those that were hashed; call this once a file has been opened.
@@ -240,6 +237,10 @@ class Bundle:
         for name in names or tuple(self._seen):
             digest, stamp = self._seen.get(name, ("", ()))
             path = self.folder / name
+            # Was it another file when it was read? The last time of a stamp changes too when a file gets a second
+            # name, as another process's pull gives it.
+            if digest and stamp[:-1] != self._read.get(name, stamp)[:-1]:
+                raise BundleError(_CHANGED, path=path)
             if digest and (not path.is_file() or (_stamp(path.stat()) != stamp and _hashed(path)[0] != digest)):
                 raise BundleError(_CHANGED, path=path)
 

@@ -180,6 +180,7 @@ def stored_report(bundle: Bundle, names: Iterable[str] | None = None) -> ParityR
                 "python -m export all {folder}."
             )
             raise ParityError(template, path=bundle.folder / name, parity=PARITY, folder=bundle.folder)
+        bundle.confirm(name)
     return report
 
 
