@@ -49,7 +49,7 @@ class Tokenizer:
             template = "{path} lacks the special tokens {tokens}; train it with this project."
             raise TokenizerError(template, path=where, tokens=", ".join(missing))
         # A pattern from a file could take time without end, or make the Rust library panic.
-        if not isinstance(backend.pre_tokenizer, pre_tokenizers.ByteLevel):
+        if not _is_byte_level(backend.pre_tokenizer):
             template = "{path} cuts texts in another way than this project's; train it with this project."
             raise TokenizerError(template, path=where)
         # Not kept in tokenizer.json: without it the text "<eos>" would end a sentence.
@@ -321,6 +321,14 @@ def _byte_level(model: models.BPE, *, split_digits: bool = False) -> tokenizers.
     backend.pre_tokenizer = pre_tokenizers.Sequence([digits, words]) if split_digits else words
     backend.decoder = decoders.ByteLevel()
     return backend
+
+
+def _is_byte_level(pre_tokenizer: object) -> bool:
+    """Whether a text is cut as `_byte_level` cuts it."""
+    if isinstance(pre_tokenizer, pre_tokenizers.Sequence):
+        parts = [type(part) for part in pre_tokenizer]
+        return parts == [pre_tokenizers.Digits, pre_tokenizers.ByteLevel]
+    return isinstance(pre_tokenizer, pre_tokenizers.ByteLevel)
 
 
 def _byte_characters() -> list[str]:
