@@ -36,7 +36,7 @@ def backend_of(config, change: Callable[[torch.nn.Module], None] = lambda model:
 
 def text_results(bundle: Bundle, reference: EagerBackend, candidate: EagerBackend, tolerance: float | None):
     shared = TextReference(bundle, reference)
-    return [step.run() for step in text_steps(shared, candidate, tolerance)]
+    return [result for step in text_steps(shared, candidate, tolerance) for result in step.run()]
 
 
 def failed_kinds(config, change) -> set[str]:

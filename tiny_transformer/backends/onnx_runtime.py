@@ -5,7 +5,6 @@ Shapes: B batch, R rows that a buffer holds (B or more), S source, H heads, C ca
 
 import copy
 import math
-import os
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from tiny_transformer.backends.base import (
     check_slots,
     check_step,
     check_threads,
+    usable_cores,
 )
 from tiny_transformer.backends.graph_file import addressable, check_graph
 from tiny_transformer.bundle import (
@@ -372,8 +372,7 @@ def open_session(path: Path, threads: int) -> Any:
 
 def cores() -> int:
     """How many threads a session may have: more than a few never pay for models of this size."""
-    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(found, MAX_THREADS)
+    return min(usable_cores(), MAX_THREADS)
 
 
 def read_per_step(index: WeightIndex, config: ModelConfig, *, int8: bool) -> int:

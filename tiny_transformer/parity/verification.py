@@ -2,13 +2,14 @@
 
 import platform
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from tiny_transformer import __version__
-from tiny_transformer.backends.base import CLOSE, Backend, Tolerance
+from tiny_transformer.backends.base import CLOSE, Backend, Tolerance, usable_cores
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.parity.cases import TensorCase, full_of_cached, rows_alone, tensor_cases
 from tiny_transformer.parity.report import CaseResult, ParityReport, finite
@@ -17,6 +18,8 @@ from tiny_transformer.parity.texts import Step, TextReference, text_steps, train
 Progress = Callable[[str, float], None]  # what is compared now, and the share of the work that is done
 
 SMALL_TOKENS = 100  # of a batch, for a backend that is a slow reference
+MOST_AT_ONCE = 4  # steps; beyond that, Python's own part of the work is the limit
+QUICK_TOKENS = 50  # of a batch, for a quick look
 # Of 8-bit or 16-bit numbers: how far a row may stray when others stand beside it or it comes token by token, in units
 # of what rounding itself does to the same rows. Measured in 8 bits: 0.6; with an attention's mask dropped, 17 to 45.
 MOST_OF_ROUNDING = 4.0
@@ -57,12 +60,19 @@ def verify(
 
 
 def verify_bundle(
-    bundle: Bundle, backends: Sequence[str] | None = None, *, progress: Progress = lambda name, done: None
+    bundle: Bundle,
+    backends: Sequence[str] | None = None,
+    *,
+    quick: bool = False,
+    progress: Progress = lambda name, done: None,
 ) -> ParityReport:
-    """Compare every backend of a folder with eager, on tensors and on text, for exactly these files."""
-    from tiny_transformer.backends import BACKENDS, available, open_backend
+    """Compare every backend of a folder with eager, on tensors and on text, for exactly these files.
 
-    files = bundle.hashes()
+    A `quick` look takes small cases of every kind and few texts. It is no proof: its report vouches for no file.
+    """
+    from tiny_transformer.backends import BACKENDS, available, one_torch_thread, open_backend
+
+    files = {} if quick else bundle.hashes()
     names = list(backends) if backends is not None else [n for n, why in available(bundle).items() if why is None]
     candidates = [
         Candidate(open_backend(bundle, name, device="cpu"), BACKENDS[name].tolerance, BACKENDS[name].reference_only)
@@ -70,52 +80,73 @@ def verify_bundle(
         if name != "eager"
     ]
     reference = open_backend(bundle, "eager", device="cpu")
-    return _compared(bundle, reference, candidates, versions(), files, progress)
+    report = ParityReport(reference="eager", candidates=(), versions=versions(), cases=(), files=files)
+    with one_torch_thread():
+        return _compared(
+            report, bundle, reference, candidates, progress, quick=quick, at_once=min(usable_cores(), MOST_AT_ONCE)
+        )
 
 
 def verify_device(bundle: Bundle, device: str, *, progress: Progress = lambda name, done: None) -> ParityReport:
     """Compare eager on a GPU, in float32 and in bfloat16, with the ONNX graphs on the CPU."""
     from tiny_transformer.backends import device_name, open_backend, open_precise
 
-    files = bundle.hashes()
     reference = open_backend(bundle, "onnx")
     ran_on = {**versions(), "device": device_name(device)}
+    report = ParityReport(reference="onnx", candidates=(), versions=ran_on, cases=(), files=bundle.hashes())
     candidates = [
         Candidate(open_precise(bundle, device, "float32"), ON_GPU),
         Candidate(open_precise(bundle, device, "bfloat16"), None),
     ]
-    return _compared(bundle, reference, candidates, ran_on, files, progress)
+    return _compared(report, bundle, reference, candidates, progress)
 
 
 def _compared(
+    report: ParityReport,
     bundle: Bundle,
     reference: Backend,
     candidates: Sequence[Candidate],
-    ran_on: dict[str, str],
-    files: dict[str, str],
     progress: Progress,
+    *,
+    quick: bool = False,
+    at_once: int = 1,
 ) -> ParityReport:
-    """The report on all candidates. What the reference says is computed once for all of them."""
+    """The report with all candidates. What the reference says is computed once for all of them."""
     texts = TextReference(bundle, reference)
-    steps = list(_tensor_steps(reference, candidates, tensor_cases(bundle.config)))
+    cases = [case for case in tensor_cases(bundle.config) if not quick or case.n_tokens <= QUICK_TOKENS]
+    steps = list(_tensor_steps(reference, candidates, cases))
     for candidate in candidates:
         allowed = None if candidate.tolerance is None else candidate.tolerance.absolute
-        steps += text_steps(texts, candidate.backend, allowed, small=candidate.small)
-    if steps:
+        steps += text_steps(texts, candidate.backend, allowed, small=candidate.small, quick=quick)
+    if steps and not quick:
         steps.append(training_step(texts))
-    results: list[CaseResult] = []
-    done, total = 0.0, sum(step.work for step in steps)
-    for step in steps:
-        progress(step.name, done / total)
-        found = step.run()
-        results += found if isinstance(found, list) else [found]
-        done += step.work
+    results = _run([*texts.steps()], steps, at_once, progress)
     order = [candidate.backend.name for candidate in candidates]
     # A stable sort: each candidate's cases keep their order, and the reference's own stands last.
     results.sort(key=lambda result: [*order, reference.name].index(result.candidate))
-    return ParityReport(
-        reference=reference.name, candidates=tuple(order), versions=ran_on, cases=tuple(results), files=files
-    )
+    return replace(report, candidates=tuple(order), cases=tuple(results))
+
+
+def _run(first: Sequence[Step], then: Sequence[Step], at_once: int, progress: Progress) -> list[CaseResult]:
+    """The results of both, in order; so many steps at a time, the longest first, since the last should be short."""
+    done, total = 0.0, sum(step.work for step in (*first, *then))
+    results: dict[tuple[int, int], list[CaseResult]] = {}
+
+    def run(number: tuple[int, int], step: Step) -> None:
+        nonlocal done
+        progress(step.name, done / total)
+        results[number] = step.run()
+        done += step.work
+
+    pool = ThreadPoolExecutor(at_once)
+    try:
+        for part, members in enumerate((first, then)):
+            longest_first = sorted(enumerate(members), key=lambda entry: -entry[1].work)
+            for future in [pool.submit(run, (part, i), step) for i, step in longest_first]:
+                future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return [result for number in sorted(results) for result in results[number]]
 
 
 def _tensor_steps(reference: Backend, candidates: Sequence[Candidate], cases: Sequence[TensorCase]) -> Iterator[Step]:
