@@ -109,9 +109,13 @@ def check_threads(threads: int | None) -> None:
         check_whole("threads", threads, 1, 1024, InputError)
 
 
-def usable_cores() -> int:
-    """How many processor cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+MAX_THREADS = 4
+
+
+def cores() -> int:
+    """How many threads pay: the cores that this process may use, and never more than a few for models of this size."""
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(found, MAX_THREADS)
 
 
 @dataclass(frozen=True)

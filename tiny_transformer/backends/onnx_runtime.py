@@ -22,7 +22,7 @@ from tiny_transformer.backends.base import (
     check_slots,
     check_step,
     check_threads,
-    usable_cores,
+    cores,
 )
 from tiny_transformer.backends.graph_file import addressable, check_graph
 from tiny_transformer.bundle import (
@@ -88,7 +88,6 @@ def moved(buffer: np.ndarray, rows: np.ndarray, used: int | None = None) -> np.n
     return target
 
 
-MAX_THREADS = 4
 MANY_ROWS = 8  # from this many rows on, a step spends more time on arithmetic than on reading weights
 BYTES_PER_THREAD = 10_000_000
 
@@ -368,11 +367,6 @@ def open_session(path: Path, threads: int) -> Any:
         reason = str(error).strip().splitlines()[0]
         template = "ONNX Runtime cannot load {path} ({reason}); make it again with: python -m export all {parent}"
         raise BackendError(template, path=path, reason=reason, parent=path.parent) from None
-
-
-def cores() -> int:
-    """How many threads a session may have: more than a few never pay for models of this size."""
-    return min(usable_cores(), MAX_THREADS)
 
 
 def read_per_step(index: WeightIndex, config: ModelConfig, *, int8: bool) -> int:
