@@ -167,6 +167,12 @@ def test_a_quick_look_is_no_proof_and_writes_nothing(folder: Path, run):
     assert run("verify", folder, "--quick", "--device", "cuda").code == 2
 
 
+@pytest.mark.long
+def test_a_quick_look_at_a_shipped_model_finds_no_fault(run):
+    done = run("verify", ROOT / "checkpoints" / "translate", "--quick")
+    assert done.code == 0, done.out
+
+
 def test_a_quick_look_finds_a_graph_of_other_numbers(folder: Path, run):
     model = onnx.load(folder / DECODER_ONNX, load_external_data=False)
     attributes = [a for node in model.graph.node for a in node.attribute if a.name == "epsilon"]

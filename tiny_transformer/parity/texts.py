@@ -123,7 +123,8 @@ class TextReference:
                 yield Step(f"{self.backend.name}: {_title(name, num_beams)}", work, generate)
 
     def _generate(self, name: str, num_beams: int, start: int) -> list[CaseResult]:
-        examples, generation = self.examples[name][start : start + BATCH], self.bundle.generation
+        stop = min(start + BATCH, self._wanted.get((name, num_beams), start + BATCH))
+        examples, generation = self.examples[name][start:stop], self.bundle.generation
         found = _generate(generation, self.backend, examples, _options(generation, num_beams))
         self._batches[name, num_beams, start] = found
         return []
@@ -143,7 +144,7 @@ def text_steps(
     for name, examples in reference.examples.items():
         for num_beams in (1, BEAMS):
             n = min(len(examples), N_QUICK if quick else N_TEXTS[num_beams == 1, small])
-            if n and not (quick and (small or num_beams > 1)):
+            if n and not (quick and num_beams > 1):
                 reference.want(name, n, num_beams)
                 compare = partial(_same_ids, reference, candidate, name, n, num_beams, tolerance)
                 work = _work(n, num_beams) * (SLOWNESS if small else 1)
