@@ -11,9 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
-from export.commands import COMMANDS, build_parser, main
+from export.commands import COMMANDS, build_parser, main, verified
 from tests.support.export_fixtures import Exported, eager_of, exported, save_random, small_config
 from tests.support.models import ROOT, Finished
 from tiny_transformer.backends.base import Batch
@@ -28,7 +29,8 @@ from tiny_transformer.bundle import (
     WEIGHTS_INT8,
     Bundle,
 )
-from tiny_transformer.parity import stored_report
+from tiny_transformer.errors import ParityError
+from tiny_transformer.parity import stored_report, write_report
 
 __all__ = ["exported"]
 
@@ -147,3 +149,38 @@ def test_the_module_is_the_command():
     )
     assert set(COMMANDS) == set(re.findall(r"^    (\w+)\b", done.stdout, re.MULTILINE)), done.stdout
     assert build_parser().prog == "python -m export"
+
+
+def test_a_quick_look_is_no_proof_and_writes_nothing(folder: Path, run):
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    done = run("verify", folder, "--quick")
+    assert done.code == 0, done.err
+    assert "no proof" in done.out
+    assert "verified" not in done.out
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    kinds = {tuple(line.split()[:2]) for line in done.out.splitlines()}
+    assert {("onnx", "cached"), ("onnx", "attention"), ("onnx", "greedy"), ("onnx-int8", "full")} <= kinds
+    report = verified(Bundle.open(folder), quick=True)
+    with pytest.raises(ParityError, match="vouches for no file"):
+        write_report(Bundle.open(folder), report)
+    assert run("verify", folder, "--quick", "--json").code == 2
+    assert run("verify", folder, "--quick", "--device", "cuda").code == 2
+
+
+@pytest.mark.long
+def test_a_quick_look_at_a_shipped_model_finds_no_fault(run):
+    done = run("verify", ROOT / "checkpoints" / "translate", "--quick")
+    assert done.code == 0, done.out
+
+
+def test_a_quick_look_finds_a_graph_of_other_numbers(folder: Path, run):
+    model = onnx.load(folder / DECODER_ONNX, load_external_data=False)
+    attributes = [a for node in model.graph.node for a in node.attribute if a.name == "epsilon"]
+    assert attributes
+    for epsilon in attributes:
+        epsilon.f = 0.5
+    onnx.save(model, folder / DECODER_ONNX)
+    done = run("verify", folder, "--quick")
+    assert done.code == 1
+    assert "Parity failed" in done.err
+    assert "no proof" not in done.out

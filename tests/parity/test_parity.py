@@ -3,6 +3,8 @@
 import copy
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +22,7 @@ from tiny_transformer.model import EncoderDecoder
 from tiny_transformer.parity.cases import tensor_cases
 from tiny_transformer.parity.report import _digest
 from tiny_transformer.parity.texts import TextReference, preference, text_steps
-from tiny_transformer.parity.verification import verify
+from tiny_transformer.parity.verification import instruction_sets, verify
 from tiny_transformer.text_model import TextModel
 from tiny_transformer.weights import read_weights, write_weights
 
@@ -36,7 +38,7 @@ def backend_of(config, change: Callable[[torch.nn.Module], None] = lambda model:
 
 def text_results(bundle: Bundle, reference: EagerBackend, candidate: EagerBackend, tolerance: float | None):
     shared = TextReference(bundle, reference)
-    return [step.run() for step in text_steps(shared, candidate, tolerance)]
+    return [result for step in text_steps(shared, candidate, tolerance) for result in step.run()]
 
 
 def failed_kinds(config, change) -> set[str]:
@@ -400,3 +402,31 @@ def test_the_reference_is_asked_once_for_all_candidates(make_bundle: BundleFacto
     assert report.verdict == "verified"
     assert report.candidates == ("torchscript", "numpy")
     assert asked["eager"] == asked["torchscript"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (
+            "processor : 0\nflags\t\t: fpu sse4_1 avx2 fma avx512_vnni bogus\nbugs : avx\n",
+            "sse4_1 avx2 fma avx512_vnni",
+        ),
+        ("processor : 0\nFeatures\t: fp asimd asimddp\n", "asimd asimddp"),
+        ("nothing of the kind\n", ""),
+    ],
+)
+def test_the_report_names_instruction_sets(tmp_path: Path, text: str, found: str):
+    (tmp_path / "cpuinfo").write_text(text)
+    assert instruction_sets(tmp_path / "cpuinfo") == found
+    assert instruction_sets(tmp_path / "nowhere") == ""
+
+
+def test_the_report_says_what_it_ran_on_and_an_older_one_need_not(make_bundle: BundleFactory):
+    bundle = make_bundle("decoder-only", max_length=16)
+    report = parity.verify_bundle(bundle, ["numpy"])
+    assert {"instruction sets", "cores", "threads", "machine", "python", "torch", "onnxruntime"} <= set(report.versions)
+    parity.write_report(bundle, report)
+    assert parity.stored_report(bundle) == report
+    older = {name: value for name, value in report.versions.items() if name not in ("instruction sets", "threads")}
+    parity.write_report(bundle, replace(report, versions=older))
+    assert parity.stored_report(bundle) is not None

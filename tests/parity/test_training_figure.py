@@ -35,8 +35,7 @@ def folder(shipped: Path, tmp_path: Path) -> Path:
 def figure_of(folder: Path) -> CaseResult:
     """By ONNX Runtime: what is compared is one model with its training, and this is the fastest way to run it."""
     bundle = Bundle.open(folder)
-    result = training_step(TextReference(bundle, open_backend(bundle, "onnx"))).run()
-    assert isinstance(result, CaseResult)
+    (result,) = training_step(TextReference(bundle, open_backend(bundle, "onnx"))).run()
     return result
 
 

@@ -2,7 +2,8 @@
 
 import ctypes
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -186,6 +187,19 @@ def device_name(device: str) -> str:
     from tiny_transformer.backends.eager import device_name
 
     return device_name(device)
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """PyTorch computes on one thread meanwhile: with two, that wait for each other, a proof takes twice the CPU."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def files_read(bundle: Bundle, name: str) -> list[str]:

@@ -3,6 +3,7 @@
 Shapes: B batch, T new or target tokens, S source, V vocabulary, L layers, H heads.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -106,6 +107,15 @@ def check_threads(threads: int | None) -> None:
     """Refuse what is no number of threads; None leaves the choice to the backend."""
     if threads is not None:
         check_whole("threads", threads, 1, 1024, InputError)
+
+
+MAX_THREADS = 4
+
+
+def cores() -> int:
+    """How many threads pay: the cores that this process may use, and never more than a few for models of this size."""
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(found, MAX_THREADS)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ Shapes: B batch, R rows that a buffer holds (B or more), S source, H heads, C ca
 
 import copy
 import math
-import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,6 +23,7 @@ from tiny_transformer.backends.base import (
     check_slots,
     check_step,
     check_threads,
+    cores,
 )
 from tiny_transformer.backends.graph_file import addressable, check_graph
 from tiny_transformer.bundle import (
@@ -90,7 +90,6 @@ def moved(buffer: np.ndarray, rows: np.ndarray, used: int | None = None) -> np.n
     return target
 
 
-MAX_THREADS = 4
 MANY_ROWS = 8  # from this many rows on, a step spends more time on arithmetic than on reading weights
 BYTES_PER_THREAD = 10_000_000
 
@@ -406,12 +405,6 @@ def open_session(path: Path, threads: int) -> Any:
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
-
-
-def cores() -> int:
-    """How many threads a session may have: more than a few never pay for models of this size."""
-    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(found, MAX_THREADS)
 
 
 def read_per_step(index: WeightIndex, config: ModelConfig, *, int8: bool) -> int:

@@ -185,8 +185,10 @@ def stored_report(bundle: Bundle, names: Iterable[str] | None = None) -> ParityR
 
 
 def write_report(bundle: Bundle, report: ParityReport) -> None:
-    """Write `parity.json`; a failed report is never written."""
+    """Write `parity.json`; never a failed report, nor one that vouches for no file, as of a quick look."""
     report.raise_if_failed()
+    if not report.files:
+        raise ParityError("The report vouches for no file, so it proves nothing; compare the whole folder.")
     atomic.write_file(bundle.folder / PARITY, report.to_json())
 
 

@@ -23,11 +23,11 @@ from tiny_transformer.training_record import Figure, TrainingRecord
 BEAMS = 4
 # (greedy, of a backend that is slow) → how many texts of a set are compared.
 N_TEXTS = {(True, False): 200, (False, False): 40, (True, True): 8, (False, True): 2}
-BATCH = 25
+BATCH = 50  # at 25, PyTorch takes a quarter more time for a text
 # Other kernels may run for many texts, for a few of different length, and for one: 8-bit weights do the task in each.
 TASK_BATCHES = (BATCH, 3, 1)
-# What a text costs beside a token of a tensor case, and a slow backend beside others: measured on two cores.
-GREEDY_WORK, BEAM_WORK, SLOWNESS = 25, 60, 12
+N_QUICK = 8  # for a quick look
+SLOWNESS = 12  # of a slow backend beside others
 MAX_NEW_TOKENS = 64
 MAX_EXAMPLES = 500
 # How much of the task's figure 8-bit may lose: BLEU points, and percentage points of right answers.
@@ -47,11 +47,11 @@ NON_ASCII = (
 
 @dataclass(frozen=True)
 class Step:
-    """One comparison that is still to run."""
+    """A part of the work that is still to do. Steps of one kind depend on nothing of each other."""
 
     name: str
     work: float  # about as much as so many tokens of a tensor case
-    run: Callable[[], CaseResult | list[CaseResult]]
+    run: Callable[[], list[CaseResult]]
 
 
 @dataclass(frozen=True)
@@ -99,32 +99,61 @@ class TextReference:
             Example(prompt_for(bundle.tokenizer, bundle.config, bundle.generation, text), None) for text in NON_ASCII
         ]
         self.examples = {EVALUATION: evaluation_examples(bundle), NOT_ASCII: foreign}
-        self._generated: dict[tuple[str, int], list[Generated]] = {}
+        self._wanted: dict[tuple[str, int], int] = {}
+        self._batches: dict[tuple[str, int, int], list[Generated]] = {}
 
     def texts(self, name: str, n: int, num_beams: int) -> list[Generated]:
-        """The first `n` texts of a set of examples."""
-        found = self._generated.setdefault((name, num_beams), [])
-        missing, generation = self.examples[name][len(found) : n], self.bundle.generation
-        found += _generate(generation, self.backend, missing, _options(generation, num_beams))
-        return found[:n]
+        """The first `n` texts of a set of examples; those that no step has generated are generated now."""
+        starts = range(0, n, BATCH)
+        for start in starts:
+            if (name, num_beams, start) not in self._batches:
+                self._generate(name, num_beams, start)
+        return [text for start in starts for text in self._batches[name, num_beams, start]][:n]
+
+    def want(self, name: str, n: int, num_beams: int) -> None:
+        """Generate so many texts of a set in the steps of the reference."""
+        self._wanted[name, num_beams] = max(n, self._wanted.get((name, num_beams), 0))
+
+    def steps(self) -> Iterator[Step]:
+        """Generate what is wanted; to be done before the candidates' steps."""
+        for (name, num_beams), n in self._wanted.items():
+            for start in range(0, n, BATCH):
+                generate = partial(self._generate, name, num_beams, start)
+                work = _work(min(BATCH, n - start), num_beams)
+                yield Step(f"{self.backend.name}: {_title(name, num_beams)}", work, generate)
+
+    def _generate(self, name: str, num_beams: int, start: int) -> list[CaseResult]:
+        stop = min(start + BATCH, self._wanted.get((name, num_beams), start + BATCH))
+        examples, generation = self.examples[name][start:stop], self.bundle.generation
+        found = _generate(generation, self.backend, examples, _options(generation, num_beams))
+        self._batches[name, num_beams, start] = found
+        return []
 
 
 def text_steps(
-    reference: TextReference, candidate: Backend, tolerance: float | None, *, small: bool = False
+    reference: TextReference, candidate: Backend, tolerance: float | None, *, small: bool = False, quick: bool = False
 ) -> Iterator[Step]:
     """Ids must be equal (or tied); a backend without a tolerance must do its task about as well."""
     if tolerance is None:
-        work = len(TASK_BATCHES) * len(reference.examples[EVALUATION]) * GREEDY_WORK
-        yield Step(f"{candidate.name}: task", work, partial(_task, reference, candidate))
+        n = len(reference.examples[EVALUATION])
+        if not quick:
+            reference.want(EVALUATION, n, 1)
+            work = len(TASK_BATCHES) * _work(n, 1) / 2  # 8-bit weights take half the time
+            yield Step(f"{candidate.name}: task", work, partial(_task, reference, candidate))
         return
     for name, examples in reference.examples.items():
         for num_beams in (1, BEAMS):
-            most = N_TEXTS[num_beams == 1, small]
-            n = min(len(examples), most)
-            if n:
+            n = min(len(examples), N_QUICK if quick else N_TEXTS[num_beams == 1, small])
+            if n and not (quick and num_beams > 1):
+                reference.want(name, n, num_beams)
                 compare = partial(_same_ids, reference, candidate, name, n, num_beams, tolerance)
-                work = n * (GREEDY_WORK if num_beams == 1 else BEAM_WORK) * (SLOWNESS if small else 1)
+                work = _work(n, num_beams) * (SLOWNESS if small else 1)
                 yield Step(f"{candidate.name}: {_title(name, num_beams)}", work, compare)
+
+
+def _work(n: int, num_beams: int) -> float:
+    """What texts cost beside a token of a tensor case: measured on two cores."""
+    return n * (25 if num_beams == 1 else 60)
 
 
 def _title(name: str, num_beams: int) -> str:
@@ -153,7 +182,7 @@ def _generate(
 
 def _same_ids(
     reference: TextReference, candidate: Backend, name: str, n: int, num_beams: int, tolerance: float
-) -> CaseResult:
+) -> list[CaseResult]:
     bundle, examples = reference.bundle, reference.examples[name][:n]
     options = _options(bundle.generation, num_beams)
     expected = reference.texts(name, n, num_beams)
@@ -169,7 +198,7 @@ def _same_ids(
             ties += 1
         elif not detail:
             detail = f"text {i} differs from token {first_difference(a.ids, b.ids)} on, with a gap of {gap:.3g}"
-    return CaseResult(
+    result = CaseResult(
         candidate=candidate.name,
         kind="greedy" if num_beams == 1 else "beam",
         name=_title(name, num_beams),
@@ -179,6 +208,7 @@ def _same_ids(
         tolerance=tolerance,
         detail=detail or (f"{len(examples)} texts equal" if not ties else f"{n_equal} texts equal, {ties} tied"),
     )
+    return [result]
 
 
 def preference(
@@ -229,24 +259,19 @@ def _with_end(generated: Generated, eos_id: int) -> list[int]:
     return [*generated.ids, eos_id] if generated.finish_reason == "eos" else list(generated.ids)
 
 
-def _task(reference: TextReference, candidate: Backend) -> CaseResult:
+def _task(reference: TextReference, candidate: Backend) -> list[CaseResult]:
     """8-bit weights change logits; what counts is whether the task is still done as well."""
     bundle, examples = reference.bundle, reference.examples[EVALUATION]
     if not examples:
-        return CaseResult(
-            candidate=candidate.name,
-            kind="task",
-            name="task",
-            passed=False,
-            detail=f"the folder has no {EVALUATION}, so nothing can judge it",
-        )
+        detail = f"the folder has no {EVALUATION}, so nothing can judge it"
+        return [CaseResult(candidate=candidate.name, kind="task", name="task", passed=False, detail=detail)]
     unit, allowed = _unit(bundle)
     options = _options(bundle.generation, 1)
-    expected = _figure(reference, reference.texts(EVALUATION, len(examples), 1))
+    expected = _figure(unit, *_decoded(reference, reference.texts(EVALUATION, len(examples), 1)))
     batches = [_generate(bundle.generation, candidate, examples, options, at_once) for at_once in TASK_BATCHES]
-    found = min(_figure(reference, texts) for texts in batches)
+    found = min(_figure(unit, *_decoded(reference, generated)) for generated in batches)
     loss = expected - found
-    return CaseResult(
+    result = CaseResult(
         candidate=candidate.name,
         kind="task",
         name=f"{unit} on {EVALUATION}",
@@ -255,6 +280,7 @@ def _task(reference: TextReference, candidate: Backend) -> CaseResult:
         tolerance=allowed,
         detail=f"{found:.2f} {unit} against {expected:.2f}",
     )
+    return [result]
 
 
 def training_step(reference: TextReference) -> Step:
@@ -263,36 +289,45 @@ def training_step(reference: TextReference) -> Step:
     All backends read the same tokenizer and the same weights: whether these are the ones that were trained, only this
     shows.
     """
-    work = len(reference.examples[EVALUATION]) * GREEDY_WORK
-    return Step("the figure of the training", work, partial(_as_trained, reference))
+    if reference.examples[EVALUATION] and _recorded(reference.bundle):
+        reference.want(EVALUATION, len(reference.examples[EVALUATION]), 1)
+    return Step("the figure of the training", 1, partial(_as_trained, reference))
 
 
-def _as_trained(reference: TextReference) -> CaseResult:
-    bundle, examples = reference.bundle, reference.examples[EVALUATION]
-    unit, allowed = _unit(bundle)
+def _recorded(bundle: Bundle) -> tuple[Figure, ...]:
+    """What training measured: on exactly the folder's examples, or in older records on whole test sets."""
+    unit, _ = _unit(bundle)
     record = TrainingRecord.read(bundle.folder)
     sample = record.sample(unit.lower())
-    whole = [figure.value for figure in record.figures if _comparable(figure, unit)]
+    return (sample,) if sample else tuple(figure for figure in record.figures if _comparable(figure, unit))
+
+
+def _as_trained(reference: TextReference) -> list[CaseResult]:
+    bundle, examples = reference.bundle, reference.examples[EVALUATION]
+    unit, allowed = _unit(bundle)
+    recorded = _recorded(bundle)
     result = partial(CaseResult, candidate=reference.backend.name, kind="training", name=f"{unit} against {TRAINING}")
-    if not examples or (sample is None and not whole):
-        return result(passed=True, detail="no figure of the training was there to compare")
-    generated = reference.texts(EVALUATION, len(examples), 1)
-    texts, answers = _decoded(reference, generated)
-    found = _figure(reference, generated)
-    if sample is not None:
-        low = high = sample.value
-        recorded = f"{sample.value:.2f} on the same {sample.examples} examples"
+    if not examples or not recorded:
+        return [result(passed=True, detail="no figure of the training was there to compare")]
+    texts, answers = _decoded(reference, reference.texts(EVALUATION, len(examples), 1))
+    found = _figure(unit, texts, answers)
+    values = [figure.value for figure in recorded]
+    said = " and ".join(f"{value:.2f}" for value in values)
+    if recorded[0].split == "sample":
+        passed = recorded[0].examples == len(examples)
+        said += f" on the same {recorded[0].examples} examples"
     else:
         # The sample has equally many texts of each set, so its figure lies among theirs, but for the sample's error.
-        low, high, allowed = min(whole), max(whole), STANDARD_ERRORS * _error(unit, found, texts, answers)
-        recorded = " and ".join(f"{value:.2f}" for value in whole) + f" on whole test sets, {record.decoding}"
-    distance = max(low - found, found - high, 0.0)
-    return result(
-        passed=distance <= allowed and (sample is None or sample.examples == len(examples)),
+        passed, allowed = True, STANDARD_ERRORS * _error(unit, found, texts, answers)
+        said += f" on whole test sets, {TrainingRecord.read(bundle.folder).decoding}"
+    distance = max(min(values) - found, found - max(values), 0.0)
+    case = result(
+        passed=passed and distance <= allowed,
         max_absolute=finite(distance),
         tolerance=finite(allowed),
-        detail=f"{found:.2f} {unit} on {len(examples)} examples; training recorded {recorded}; {allowed:.2f} allowed",
+        detail=f"{found:.2f} {unit} on {len(examples)} examples; training recorded {said}; {allowed:.2f} allowed",
     )
+    return [case]
 
 
 def _comparable(figure: Figure, unit: str) -> bool:
@@ -314,11 +349,8 @@ def _unit(bundle: Bundle) -> tuple[str, float]:
     return ("accuracy", MAX_ACCURACY_LOSS) if chat else ("BLEU", MAX_BLEU_LOSS)
 
 
-def _figure(reference: TextReference, generated: Sequence[Generated]) -> float:
-    """How good the texts for the folder's examples are."""
-    texts, answers = _decoded(reference, generated)
-    chat = reference.bundle.generation.task == "chat"
-    return accuracy(texts, answers) if chat else bleu(texts, answers).value
+def _figure(unit: str, texts: Sequence[str], answers: Sequence[str]) -> float:
+    return accuracy(texts, answers) if unit == "accuracy" else bleu(texts, answers).value
 
 
 def _decoded(reference: TextReference, generated: Sequence[Generated]) -> tuple[list[str], list[str]]:

@@ -1,14 +1,17 @@
 """Run the same cases through two backends and say where they differ."""
 
+import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
 from tiny_transformer import __version__
-from tiny_transformer.backends.base import CLOSE, Backend, Tolerance
+from tiny_transformer.backends.base import CLOSE, Backend, Tolerance, cores
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.parity.cases import TensorCase, full_of_cached, rows_alone, tensor_cases
 from tiny_transformer.parity.report import CaseResult, ParityReport, finite
@@ -17,6 +20,12 @@ from tiny_transformer.parity.texts import Step, TextReference, text_steps, train
 Progress = Callable[[str, float], None]  # what is compared now, and the share of the work that is done
 
 SMALL_TOKENS = 100  # of a batch, for a backend that is a slow reference
+# As /proc/cpuinfo names them: x86's and ARM's vectors, fused products, 8-bit products and bfloat16.
+INSTRUCTION_SETS = (
+    *("sse4_1", "avx", "avx2", "fma", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16"),
+    *("asimd", "asimddp", "i8mm", "bf16", "sve", "sve2"),
+)
+QUICK_TOKENS = 16  # of a batch of even rows, for a quick look
 # Of 8-bit or 16-bit numbers: how far a row may stray when others stand beside it or it comes token by token, in units
 # of what rounding itself does to the same rows. Measured in 8 bits: 0.6; with an attention's mask dropped, 17 to 45.
 MOST_OF_ROUNDING = 4.0
@@ -57,65 +66,95 @@ def verify(
 
 
 def verify_bundle(
-    bundle: Bundle, backends: Sequence[str] | None = None, *, progress: Progress = lambda name, done: None
+    bundle: Bundle,
+    backends: Sequence[str] | None = None,
+    *,
+    quick: bool = False,
+    progress: Progress = lambda name, done: None,
 ) -> ParityReport:
-    """Compare every backend of a folder with eager, on tensors and on text, for exactly these files."""
-    from tiny_transformer.backends import BACKENDS, available, open_backend
+    """Compare every backend of a folder with eager, on tensors and on text, for exactly these files.
 
-    files = bundle.hashes()
+    A `quick` look takes small cases of every kind and few texts, and leaves out the slow reference. It is no proof: its
+    report vouches for no file.
+    """
+    from tiny_transformer.backends import BACKENDS, available, one_torch_thread, open_backend
+
+    files = {} if quick else bundle.hashes()
     names = list(backends) if backends is not None else [n for n, why in available(bundle).items() if why is None]
     candidates = [
         Candidate(open_backend(bundle, name, device="cpu"), BACKENDS[name].tolerance, BACKENDS[name].reference_only)
         for name in names
-        if name != "eager"
+        if name != "eager" and not (quick and BACKENDS[name].reference_only)
     ]
     reference = open_backend(bundle, "eager", device="cpu")
-    return _compared(bundle, reference, candidates, versions(), files, progress)
+    ran_on = {**versions(), "threads": f"PyTorch 1, ONNX Runtime {cores()}, {cores()} cases at a time"}
+    report = ParityReport(reference="eager", candidates=(), versions=ran_on, cases=(), files=files)
+    with one_torch_thread():
+        return _compared(report, bundle, reference, candidates, progress, quick=quick, at_once=cores())
 
 
 def verify_device(bundle: Bundle, device: str, *, progress: Progress = lambda name, done: None) -> ParityReport:
     """Compare eager on a GPU, in float32 and in bfloat16, with the ONNX graphs on the CPU."""
     from tiny_transformer.backends import device_name, open_backend, open_precise
 
-    files = bundle.hashes()
     reference = open_backend(bundle, "onnx")
     ran_on = {**versions(), "device": device_name(device)}
+    report = ParityReport(reference="onnx", candidates=(), versions=ran_on, cases=(), files=bundle.hashes())
     candidates = [
         Candidate(open_precise(bundle, device, "float32"), ON_GPU),
         Candidate(open_precise(bundle, device, "bfloat16"), None),
     ]
-    return _compared(bundle, reference, candidates, ran_on, files, progress)
+    return _compared(report, bundle, reference, candidates, progress)
 
 
 def _compared(
+    report: ParityReport,
     bundle: Bundle,
     reference: Backend,
     candidates: Sequence[Candidate],
-    ran_on: dict[str, str],
-    files: dict[str, str],
     progress: Progress,
+    *,
+    quick: bool = False,
+    at_once: int = 1,
 ) -> ParityReport:
-    """The report on all candidates. What the reference says is computed once for all of them."""
+    """The report with all candidates. What the reference says is computed once for all of them."""
     texts = TextReference(bundle, reference)
-    steps = list(_tensor_steps(reference, candidates, tensor_cases(bundle.config)))
+    cases = tensor_cases(bundle.config)
+    if quick:
+        cases = [case for case in cases if case.kind != "full" or case.is_ragged or case.n_tokens <= QUICK_TOKENS]
+    steps = list(_tensor_steps(reference, candidates, cases))
     for candidate in candidates:
         allowed = None if candidate.tolerance is None else candidate.tolerance.absolute
-        steps += text_steps(texts, candidate.backend, allowed, small=candidate.small)
-    if steps:
+        steps += text_steps(texts, candidate.backend, allowed, small=candidate.small, quick=quick)
+    if steps and not quick:
         steps.append(training_step(texts))
-    results: list[CaseResult] = []
-    done, total = 0.0, sum(step.work for step in steps)
-    for step in steps:
-        progress(step.name, done / total)
-        found = step.run()
-        results += found if isinstance(found, list) else [found]
-        done += step.work
+    results = _run([*texts.steps()], steps, at_once, progress)
     order = [candidate.backend.name for candidate in candidates]
     # A stable sort: each candidate's cases keep their order, and the reference's own stands last.
     results.sort(key=lambda result: [*order, reference.name].index(result.candidate))
-    return ParityReport(
-        reference=reference.name, candidates=tuple(order), versions=ran_on, cases=tuple(results), files=files
-    )
+    return replace(report, candidates=tuple(order), cases=tuple(results))
+
+
+def _run(first: Sequence[Step], then: Sequence[Step], at_once: int, progress: Progress) -> list[CaseResult]:
+    """The results of both, in order; so many steps at a time, the longest first, since the last should be short."""
+    done, total = 0.0, sum(step.work for step in (*first, *then))
+    results: dict[tuple[int, int], list[CaseResult]] = {}
+
+    def run(number: tuple[int, int], step: Step) -> None:
+        nonlocal done
+        progress(step.name, done / total)
+        results[number] = step.run()
+        done += step.work
+
+    pool = ThreadPoolExecutor(at_once)
+    try:
+        for part, members in enumerate((first, then)):
+            longest_first = sorted(enumerate(members), key=lambda entry: -entry[1].work)
+            for future in [pool.submit(run, (part, i), step) for i, step in longest_first]:
+                future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return [result for number in sorted(results) for result in results[number]]
 
 
 def _tensor_steps(reference: Backend, candidates: Sequence[Candidate], cases: Sequence[TensorCase]) -> Iterator[Step]:
@@ -148,11 +187,23 @@ def _of_rounding(reference: Backend, candidate: Backend, cases: Sequence[TensorC
     return Tolerance(max(MOST_OF_ROUNDING * own, CLOSE.absolute), 0.0) if np.isfinite(own) else CLOSE
 
 
+def instruction_sets(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Those of the processor that choose a kernel; nothing where the system does not say."""
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    # x86 has "flags", ARM "Features"; the processors of one machine have the same.
+    flags = next((line.partition(":")[2].split() for line in lines if line.lower().startswith(("flags", "feat"))), [])
+    return " ".join(flag for flag in INSTRUCTION_SETS if flag in flags)
+
+
 def versions() -> dict[str, str]:
-    """What the comparison ran on."""
+    """What the comparison ran on: packages, and the processor, which decides what kernels run and how they sum."""
     from importlib import metadata
 
     found = {"tiny-transformer": __version__, "python": platform.python_version(), "machine": platform.machine()}
+    found |= {"instruction sets": instruction_sets(), "cores": str(os.cpu_count())}
     for name in ("numpy", "torch", "onnxruntime", "tokenizers"):
         try:
             found[name] = metadata.version(name)
