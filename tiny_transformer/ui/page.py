@@ -56,6 +56,8 @@ class Page(gr.Blocks):
         """Call a function; one that cannot be called so is refused in a sentence, where Gradio has no words."""
         try:
             return await super().process_api(*arguments, **options)
+        except gr.Error:  # it has its sentence; to Python it is a ValueError
+            raise
         except STUMBLES as error:
             request = options.get("request")
             logger.warning("A request does not fit: %r", error)
