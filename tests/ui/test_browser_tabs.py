@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.support.ui_browser import box_of, browser, choose_model, page_served, send, visit
+from tests.support.ui_browser import LAPTOP, box_of, browser, choose_model, open_page, page_served, send, visit
 from tests.support.ui_fixtures import Served, models, served
 from tiny_transformer.ui.header import EXAMPLES
 
@@ -127,3 +127,20 @@ def test_missing_models_are_named_on_the_page(browser: Browser, tmp_path: Path) 
         expect(page.locator("#tt-status .tt-refused")).to_contain_text("is not a folder")
         page.get_by_role("tab", name="About").click()
         expect(page.locator("#tt-about")).to_contain_text("is not a folder")
+
+
+def test_programmers_read_what_each_parameter_is_and_no_command_that_fails(
+    browser: Browser, page_served: Served
+) -> None:
+    """Without the usual watch over the console: Gradio's panel asks for MCP, which is not installed here."""
+    context = browser.new_context(viewport=LAPTOP, locale="en-US")
+    page = context.new_page()
+    open_page(page, page_served.url)
+    page.locator("footer .show-api").click()
+    panel = page.locator(".api-docs")
+    expect(panel).to_contain_text("What the user says.")
+    ways = panel.locator(".snippets li")
+    expect(ways).to_have_text(["Python", "JavaScript", "CLI", "cURL", "MCP"])
+    expect(ways.nth(3)).to_be_hidden()  # its command loses the event's id in bash
+    expect(ways.nth(4)).to_be_visible()
+    context.close()

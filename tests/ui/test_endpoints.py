@@ -74,7 +74,7 @@ def test_compare_gives_a_verdict_and_figures(client: Client) -> None:
 
 
 def test_answer_brings_notices_and_the_reason_of_its_end(client: Client, models: dict[str, Path]) -> None:
-    text = "The weather is nice today and I want to go for a walk. Guten Tag."
+    text = "The weather is nice today and I want to go for a walk. Guten Tag, wie geht es dir heute und was machst du?"
     expected = load(models["translate"], "onnx").generate(text, max_new_tokens=30)
     job = client.submit(text, "translate", max_new_tokens=30, api_name="/answer")
     found = job.result()

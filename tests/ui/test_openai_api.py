@@ -86,7 +86,7 @@ def test_a_stream_ends_as_openais_does(page: Served) -> None:
 def test_a_translator_takes_the_last_message_and_says_what_it_notices(
     client: openai.OpenAI, models: dict[str, Path]
 ) -> None:
-    text = "The weather is nice today and I want to go for a walk. Guten Tag."
+    text = "The weather is nice today and I want to go for a walk. Guten Tag, wie geht es dir heute und was machst du?"
     messages: Any = [{"role": "user", "content": "one"}, {"role": "user", "content": text}]
     expected = load(models["translate"], "onnx").generate(text, max_new_tokens=60)
     found: Any = client.chat.completions.create(model="translate", messages=messages)

@@ -10,7 +10,6 @@ from typing import Any
 
 import gradio as gr
 from gradio.components import Component
-from gradio.route_utils import FnIndexInferError
 
 from tiny_transformer.errors import TinyTransformerError
 from tiny_transformer.ui.i18n import Language, explained, page_language, say
@@ -23,9 +22,6 @@ QUEUE = "models"
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 # Checks that may refuse: Gradio shows a refusal only for events of its queue, but these do not wait in it.
 UNQUEUED: dict[str, Any] = {"concurrency_limit": None, "show_progress": "hidden", "api_visibility": "private"}
-# What Gradio raises over a request that does not fit: a function, an argument or a choice that is not there.
-STUMBLES = (AttributeError, LookupError, TypeError, ValueError, FnIndexInferError)
-SENSELESS = "This request makes no sense here; GET /gradio_api/info says what can be asked."
 
 
 def in_turn(running: int, status: Component) -> dict[str, Any]:

@@ -17,13 +17,13 @@ from tiny_transformer.ui.about_tab import build_about_tab
 from tiny_transformer.ui.api import add_endpoints
 from tiny_transformer.ui.chat_tab import ChatTab
 from tiny_transformer.ui.compare_tab import CompareTab
-from tiny_transformer.ui.handlers import SENSELESS, STUMBLES, language_of
+from tiny_transformer.ui.handlers import language_of
 from tiny_transformer.ui.header import build_header
 from tiny_transformer.ui.i18n import dictionary, say, translated
 from tiny_transformer.ui.inside_tab import InsideTab
 from tiny_transformer.ui.openai_api import CallFailedError, QueueFullError
 from tiny_transformer.ui.page_settings import Limits
-from tiny_transformer.ui.routes import STATUS
+from tiny_transformer.ui.routes import SENSELESS, STATUS, STUMBLES
 from tiny_transformer.ui.service import QUEUE_FULL, PageService
 
 logger = logging.getLogger(__name__)
@@ -56,6 +56,8 @@ class Page(gr.Blocks):
         """Call a function; one that cannot be called so is refused in a sentence, where Gradio has no words."""
         try:
             return await super().process_api(*arguments, **options)
+        except gr.Error:  # it has its sentence; to Python it is a ValueError
+            raise
         except STUMBLES as error:
             request = options.get("request")
             logger.warning("A request does not fit: %r", error)

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gradio.route_utils import FnIndexInferError
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
@@ -18,7 +19,6 @@ from tiny_transformer import __version__
 from tiny_transformer.bundle import TORCHSCRIPT
 from tiny_transformer.errors import Sentence
 from tiny_transformer.ui.about_tab import FILES, downloads
-from tiny_transformer.ui.handlers import SENSELESS, STUMBLES
 from tiny_transformer.ui.i18n import page_language, translated
 from tiny_transformer.ui.openai_api import PREFIX, Call, error_response, openai_routes
 from tiny_transformer.ui.service import QUEUE_FULL, PageService
@@ -39,6 +39,9 @@ _CLOSED = (
     "vibe-code",
     "vibe-starter-queries",
 )
+# What Gradio raises over a request that does not fit: a function, an argument or a choice that is not there.
+STUMBLES = (AttributeError, LookupError, TypeError, ValueError, FnIndexInferError)
+SENSELESS = "This request makes no sense here; GET /gradio_api/info says what can be asked."
 STATUS = "tiny_transformer.status"  # in the scope of a request: what Gradio answers with 500 is the caller's mistake
 
 
