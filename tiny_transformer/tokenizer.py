@@ -326,8 +326,8 @@ def _byte_level(model: models.BPE, *, split_digits: bool = False) -> tokenizers.
 def _is_byte_level(pre_tokenizer: object) -> bool:
     """Whether a text is cut as `_byte_level` cuts it."""
     if isinstance(pre_tokenizer, pre_tokenizers.Sequence):
-        parts = [type(part) for part in pre_tokenizer]
-        return parts == [pre_tokenizers.Digits, pre_tokenizers.ByteLevel]
+        parts: Iterable[object] = pre_tokenizer  # type: ignore[assignment]  # the stub does not say that it can be read
+        return [type(part) for part in parts] == [pre_tokenizers.Digits, pre_tokenizers.ByteLevel]
     return isinstance(pre_tokenizer, pre_tokenizers.ByteLevel)
 
 

@@ -121,7 +121,7 @@ RING = """() => {
   const at = document.activeElement;
   const part = at.matches("[type=radio]") ? at.closest("label") : at;
   const style = getComputedStyle(part);
-  if (style.outlineStyle !== "solid" || parseFloat(style.outlineWidth) < 2) return `no ring: ${at.outerHTML.slice(0, 99)}`;
+  if (style.outlineStyle !== "solid" || parseFloat(style.outlineWidth) < 2) return "no ring: " + at.outerHTML;
   const grown = parseFloat(style.outlineOffset) + parseFloat(style.outlineWidth);
   const box = part.getBoundingClientRect();
   for (let around = part.parentElement; around !== document.body; around = around.parentElement) {
