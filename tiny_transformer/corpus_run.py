@@ -31,7 +31,9 @@ from tiny_transformer.generation import GenerationOptions
 from tiny_transformer.text_model import TextModel
 
 MANIFEST, BAD_LINES, NOTICES, PARTS = "manifest.json", "bad_lines.jsonl", "notices.jsonl", "parts"
-BLOCK_ROWS = 512
+# Of 512 rows a block costs 8% more for each text than of 1,024: its last rows run in smaller and smaller batches. Of
+# 2,048 it would cost 4% less, but a kill would lose twice as much, and the last blocks would keep fewer processes busy.
+BLOCK_ROWS = 1_024
 BLOCK_CHARACTERS = 1 << 18  # a block of long texts ends earlier
 _SHOWN = 200  # bytes of a bad line that are reported
 
