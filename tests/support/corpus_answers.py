@@ -1,0 +1,43 @@
+"""A stand-in for the model of a corpus run: fast, and every answer tells which texts ran together."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tiny_transformer.corpus_run import Answerer, Answers, Block, Corpus
+from tiny_transformer.data.rows import Answer, RowFile
+from tiny_transformer.generation import GenerationOptions
+from tiny_transformer.text_model import TextModel
+
+
+@dataclass(frozen=True)
+class Echo(Answerer):
+    """Answers with the text, the row and what ran beside it; a row may ask for a notice or for the process's end."""
+
+    seconds: float = 0.0  # that a block takes
+
+    def open(self) -> TextModel:
+        return None  # type: ignore[return-value]
+
+    def answers(self, model: TextModel, block: Block) -> Answers:
+        time.sleep(self.seconds)
+        if "die" in block.texts:
+            raise SystemExit(1)
+        rows: list[Answer] = []
+        digest = block.digest[:8]
+        for row, text in enumerate(block.texts, block.first):
+            answer = f"{text}|{row}|{digest}" if text else ""
+            rows.append(None if text is None else [answer, "too long"] if text == "long" else [answer])
+        return Answers(rows, len(rows))
+
+
+def echo_corpus(folder: Path, out: Path, *inputs: Path, seconds: float = 0.0, column: str | None = None) -> Corpus:
+    """A run over files, with a model folder that is only hashed."""
+    answerer = Echo(folder, "numpy", None, GenerationOptions(), seconds=seconds)
+    return Corpus(answerer, tuple(RowFile.of(path, None, column, "generated") for path in inputs), out)
+
+
+def finish(corpus: Corpus, workers: int = 1) -> dict[str, bytes]:
+    """Run to the end; every file of the folder."""
+    corpus.run(workers, lambda n_rows: None, lambda progress: None)
+    return {path.name: path.read_bytes() for path in sorted(corpus.out.iterdir())}
