@@ -121,7 +121,8 @@ RING = """() => {
   const at = document.activeElement;
   const part = at.matches("[type=radio]") ? at.closest("label") : at;
   const style = getComputedStyle(part);
-  if (style.outlineStyle !== "solid" || parseFloat(style.outlineWidth) < 2) return "no ring: " + at.outerHTML;
+  const name = at.outerHTML.slice(0, 150);
+  if (style.outlineStyle !== "solid" || parseFloat(style.outlineWidth) < 2) return "no ring: " + name;
   const grown = parseFloat(style.outlineOffset) + parseFloat(style.outlineWidth);
   const box = part.getBoundingClientRect();
   for (let around = part.parentElement; around !== document.body; around = around.parentElement) {
@@ -130,7 +131,7 @@ RING = """() => {
     const left = box.left - grown < room.left - 1 || box.right + grown > room.right + 1;
     const above = box.top - grown < room.top - 1 || box.bottom + grown > room.bottom + 1;
     if ((left && looks.overflowX !== "visible") || (above && looks.overflowY !== "visible"))
-      return `cut off by ${around.className}: ` + at.outerHTML.slice(0, 150);
+      return `${JSON.stringify([box, room])} cut off by ${around.className}: ${name}`;
   }
   return "";
 }"""

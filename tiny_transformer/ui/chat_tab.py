@@ -13,7 +13,7 @@ from gradio.components import Component
 
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.config import GenerationConfig
-from tiny_transformer.errors import InputError
+from tiny_transformer.errors import InputError, TinyTransformerError
 from tiny_transformer.generation.options import OptionInfo
 from tiny_transformer.tokenizer import Message
 from tiny_transformer.ui.handlers import QUIET, UNQUEUED, beside, in_turn, language_of, user_errors
@@ -311,7 +311,6 @@ class ChatTab:
             preprocess=False,
             **in_turn(self._service.limits.running, self.status),
         )
-        answered.failure(user_errors(self._unanswered), self.chat, self.chat, **QUIET)
         answered.then(_ready, None, [self.send, self.stop], **QUIET)
         return answered
 
@@ -370,16 +369,20 @@ class ChatTab:
         language = language_of(request)
         kept = up_to_last_question(shown)
         waited, began = seconds_waited(shown), time.time()
-        with closing(self._service.answers(name, backend, turns(kept), controls)) as answers:
-            for answer in answers:
-                line = pending_line(language, began - waited)
-                if answer.finish_reason is not None:
-                    limit = self._service.limits.seconds
-                    line = answer_line(answer, language, seconds=limit, drawn_at=drawn_at, waited=waited)
-                text = answer.text
-                if answer.finish_reason is not None and not text.strip():
-                    text = say(language, "line_empty")
-                yield [*kept, from_model(text, line)]
+        try:
+            with closing(self._service.answers(name, backend, turns(kept), controls)) as answers:
+                for answer in answers:
+                    line = pending_line(language, began - waited)
+                    if answer.finish_reason is not None:
+                        limit = self._service.limits.seconds
+                        line = answer_line(answer, language, seconds=limit, drawn_at=drawn_at, waited=waited)
+                    text = answer.text
+                    if answer.finish_reason is not None and not text.strip():
+                        text = say(language, "line_empty")
+                    yield [*kept, from_model(text, line)]
+        except TinyTransformerError:
+            yield kept  # no answer stands there as if it were still coming
+            raise
 
     def _stopped(self, shown: object, request: gr.Request) -> tuple[list[Shown], gr.Button, gr.Button]:
         """The work has ended already; keep what came of it and say so."""
@@ -387,11 +390,6 @@ class ChatTab:
         if messages and messages[-1].get("role") == "assistant":
             messages[-1] = from_model(message_text(messages[-1]) or "", stopped_line(language_of(request)))
         return messages, *_ready()
-
-    def _unanswered(self, shown: object) -> list[Shown]:
-        """The work failed: no answer stands there as if it were still coming."""
-        messages = plain(shown)
-        return messages[:-1] if messages and message_text(messages[-1]) == "" else messages
 
     def _show_model(self, name: str, request: gr.Request) -> tuple[Any, ...]:
         """The welcome, the examples and the defaults of another model."""

@@ -94,7 +94,7 @@
   // Who waits is told how many are before them and for how long. Gradio knows both and hides them in its own words.
   setInterval(() => {
     document.querySelectorAll(".tt-ask textarea").forEach(count);
-    document.querySelectorAll(".tt-status").forEach((status) => {
+    document.querySelectorAll(".block.tt-status").forEach((status) => {
       const tracker = status.querySelector('[data-testid="status-tracker"]:not(.hide)');
       const found = tracker?.textContent.match(/(?:queue: (\d+)\/\d+ \|)?\s*([\d.]+)(?:\/[\d.]+)?s/);
       const [before, seconds] = found ? [found[1], Number(found[2])] : [undefined, 0];
