@@ -221,9 +221,9 @@ def test_long_texts_are_encoded_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch)
     sizes: list[int] = []
     encode_batch = Tokenizer.encode_batch
 
-    def counted(self: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    def counted(self: Tokenizer, texts: Sequence[str], **options: bool) -> list[list[int]]:
         sizes.append(sum(map(len, texts)))
-        return encode_batch(self, texts)
+        return encode_batch(self, texts, **options)
 
     monkeypatch.setattr(encoding, "_CHARACTERS_AT_ONCE", 60)
     monkeypatch.setattr(Tokenizer, "encode_batch", counted)
