@@ -7,7 +7,8 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # Worksteal gives each worker whole files to begin with, so that what a file sets up is set up once.
 PYTEST := $(BIN)/python -m pytest
-SPREAD := -n auto --dist worksteal
+# One worker more than there are cores: servers and browsers make tests wait.
+SPREAD := -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist worksteal
 
 # Hundreds of processes of the tests import the package: without bytecode each would compile it anew, for 0.2 s.
 export PYTHONDONTWRITEBYTECODE :=

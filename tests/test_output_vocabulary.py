@@ -35,7 +35,7 @@ from tiny_transformer.generation.sampling import log_normalizer
 from tiny_transformer.text_model import TextModel
 from tiny_transformer.weights import read_index
 
-pytestmark = pytest.mark.long  # two exports
+pytestmark = pytest.mark.slow  # two exports; those of `export_fixtures` have an output part too
 
 WHOLE, N_OUTPUTS = 300, 270
 # One block of 256: then the graphs for many rows use other kernels than those for a few.

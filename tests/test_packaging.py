@@ -159,7 +159,16 @@ def test_the_wheel_says_who_it_is(wheel: Path) -> None:
     assert (metadata["Name"], metadata["Version"]) == ("tiny-transformer", __version__)
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Requires-Python"] == ">=3.11"
-    assert set(metadata.get_all("Provides-Extra")) == {"torch", "train", "export", "app", "mcp", "parquet", "bench", "dev"}
+    assert set(metadata.get_all("Provides-Extra")) == {
+        "torch",
+        "train",
+        "export",
+        "app",
+        "mcp",
+        "parquet",
+        "bench",
+        "dev",
+    }
     assert any(name.endswith("licenses/LICENSE") for name in archive.namelist())
 
 

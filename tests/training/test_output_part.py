@@ -137,7 +137,7 @@ def test_a_run_with_an_output_part_leaves_a_model_that_has_one(trained: Bundle, 
     prepare(small_recipe(*SIZES), str(pairs))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_trained_model_is_exported_and_proved(trained: Bundle) -> None:
     export_onnx(trained.folder)
     export_int8(trained.folder)

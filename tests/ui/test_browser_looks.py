@@ -32,7 +32,9 @@ def test_chinese_browser_gets_a_chinese_page(browser: Browser, page_served: Serv
         expect(page.locator(".tt-verdict")).to_contain_text("文字相同，数字相同")
 
 
-@pytest.mark.parametrize(("locale", "title"), [("zh-TW", "试一试"), ("ja-JP", "Try it")])
+@pytest.mark.parametrize(
+    ("locale", "title"), [("zh-TW", "试一试"), pytest.param("ja-JP", "Try it", marks=pytest.mark.slow)]
+)
 def test_the_whole_page_is_in_one_language(browser: Browser, page_served: Served, locale: str, title: str) -> None:
     footer = {"试一试": "通过 API 使用", "Try it": "Use via API"}
     with visit(browser, page_served.url, locale=locale) as page:
@@ -86,7 +88,7 @@ SCROLLERS = """() => [...document.querySelectorAll("*")]
   .map(part => `${part.id} ${part.className}`)"""
 
 
-@pytest.mark.parametrize("width", [1280, 800])
+@pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.slow), 800])
 def test_no_part_of_the_page_has_a_scroll_bar_below_it(browser: Browser, page_served: Served, width: int) -> None:
     with visit(browser, page_served.url, viewport={"width": width, "height": 800}) as page:
         expect(page.locator("#tt-more")).to_be_visible()
