@@ -19,6 +19,8 @@ from tiny_transformer.model import load_model, weights_of
 from tiny_transformer.tokenizer import Tokenizer
 from tiny_transformer.weights import write_weights
 
+A_FILE_OF_SYS = next((str(file) for file in Path("/sys").glob("*/*") if file.is_file()), "/proc/version")
+
 
 def refusal(folder: Path) -> str:
     with pytest.raises(TinyTransformerError) as caught:
@@ -129,12 +131,11 @@ def test_only_regular_files_are_opened(make_bundle: BundleFactory, name: str, ki
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="only Linux has files of the kernel in /proc")
 @pytest.mark.parametrize("name", [files.CONFIG, files.WEIGHTS, files.EVALUATION, "notes.txt"])
-@pytest.mark.parametrize("target", ["/proc/kmsg", "/proc/self/mem", "/proc/self/status", "/sys/kernel/notes"])
+@pytest.mark.parametrize("target", ["/proc/version", "/proc/self/mem", "/proc/self/status", A_FILE_OF_SYS])
 def test_files_of_the_kernel_are_not_opened(make_bundle: BundleFactory, name: str, target: str) -> None:
     folder = make_bundle().folder
     (folder / name).unlink(missing_ok=True)
-    if not Path(target).is_file():
-        pytest.skip(f"{target} is not there")
+    assert Path(target).is_file()
     (folder / name).symlink_to(target)
     with pytest.raises(BundleError, match=f"{name} is not a regular file"):
         Bundle.open(folder)

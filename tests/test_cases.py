@@ -34,7 +34,7 @@ class Parrot:
         return [Answer(self.answers[text]) for text in texts]
 
     def reply(self, history: Any, **options: Any) -> Any:
-        raise NotImplementedError
+        raise AssertionError("cases are texts to translate, and never dialogues")
 
 
 @dataclass

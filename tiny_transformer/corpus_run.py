@@ -31,9 +31,8 @@ from tiny_transformer.generation import GenerationOptions
 from tiny_transformer.text_model import TextModel
 
 MANIFEST, BAD_LINES, NOTICES, PARTS = "manifest.json", "bad_lines.jsonl", "notices.jsonl", "parts"
-# The last rows of a block run in smaller and smaller batches: with 256, 512 and 1,024 rows a block, 80, 91 and 98 texts
-# took a second of CPU time in float32, 157, 177 and 189 in 8 bits. With more rows, a kill loses more, and the last
-# blocks keep fewer processes busy.
+# The last rows of a block run in smaller and smaller batches, so small blocks are slow (`python -m benchmarks.corpus
+# --block-rows N` measures it). With more rows, a kill loses more, and the last blocks keep fewer processes busy.
 BLOCK_ROWS = 1_024
 BLOCK_CHARACTERS = 1 << 18  # a block of long texts ends earlier
 _SHOWN = 200  # bytes of a bad line that are reported

@@ -21,6 +21,7 @@ from tiny_transformer.data.augment import (
     Tag,
     Transform,
 )
+from tiny_transformer.data.augment.numerals import chinese_number, number_words, parse_chinese
 from tiny_transformer.data.augment.pairs import (
     filled,
     transformed,
@@ -30,7 +31,7 @@ from tiny_transformer.data.augment.pairs import (
     with_other_numbers,
     without_umlauts,
 )
-from tiny_transformer.data.augment.values import SLOTS, chinese_number, names, number_words, parse_chinese
+from tiny_transformer.data.augment.values import SLOTS, names
 from tiny_transformer.data.examples import plain_words, read_examples
 from tiny_transformer.data.records import Pair
 from tiny_transformer.data.source import Source

@@ -18,19 +18,8 @@ from tiny_transformer.data.augment import (
     SubstituteNumbers,
     Transform,
 )
-from tiny_transformer.data.augment.values import (
-    SLOTS,
-    Name,
-    Value,
-    chinese_name,
-    chinese_number,
-    german,
-    invented_name,
-    names,
-    number_words,
-    parse_chinese,
-    spelled,
-)
+from tiny_transformer.data.augment.numerals import chinese_number, german, number_words, parse_chinese
+from tiny_transformer.data.augment.values import SLOTS, Name, Value, chinese_name, invented_name, names, spelled
 from tiny_transformer.errors import DataError
 
 Texts = tuple[str, str]  # the source and its English translation
