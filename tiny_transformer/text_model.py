@@ -17,6 +17,7 @@ from tiny_transformer.generation.batching import ShouldStop
 from tiny_transformer.generation.prompt import Prompt, checked_ids, prompt_for
 from tiny_transformer.generation.segments import SegmentedText, segmented, speech_notices
 from tiny_transformer.generation.sentences import split as split_sentences
+from tiny_transformer.generation.spelling import usual_spelling
 from tiny_transformer.generation.stream import stream_in_order
 from tiny_transformer.generation.text import GenerationResult, StopStrings, TextStream, joined_result
 from tiny_transformer.parity.report import ParityReport, stored_report
@@ -298,7 +299,12 @@ class TextModel:
         if not split or self.task != "translate" or not isinstance(content, str):
             return SegmentedText.whole(prompt(content))
         if not len(prefix):
-            return segmented(content, self.bundle.generation, prompt)
+            languages = self.bundle.generation.source_languages
+            return segmented(
+                content,
+                self.bundle.generation,
+                lambda sentence: prompt(usual_spelling(sentence, self.tokenizer, languages)),
+            )
         n_sentences = len(split_sentences(content))
         if n_sentences > 1:
             template = (
