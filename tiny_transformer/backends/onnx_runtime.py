@@ -6,7 +6,7 @@ Shapes: B batch, R rows that a buffer holds (B or more), S source, H heads, C ca
 import copy
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +25,8 @@ from tiny_transformer.backends.base import (
     check_threads,
     cores,
 )
-from tiny_transformer.backends.graph_file import addressable, check_graph
+from tiny_transformer.backends.graph_file import addressable, check_graph, with_outputs
+from tiny_transformer.backends.inner_values import Keep
 from tiny_transformer.bundle import (
     ATTENTION_ONNX,
     DECODER_INT8,
@@ -94,6 +95,7 @@ MANY_ROWS = 8  # from this many rows on, a step spends more time on arithmetic t
 BYTES_PER_THREAD = 10_000_000
 
 MASK = "encoder_attention_mask"
+_WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"  # of a graph that is read from memory
 
 
 @dataclass
@@ -328,11 +330,24 @@ class OrtBackend:
             if (graph, threads) not in self._sessions:
                 folder = self._bundle.folder
                 check_graph(folder / graph, folder / weights, self.config)
-                session = open_session(folder / graph, threads)
+                session = self._open(folder / graph, threads)
                 self._bundle.confirm(graph, weights)
                 self._check_names(folder / graph, session)
                 self._sessions[graph, threads] = session
             return self._sessions[graph, threads]
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """The parameters by name, as stored before anything was rounded to 8 bits."""
+        return self._bundle.weights()
+
+    def observed(self, keep: Keep) -> "OrtBackend":
+        """The same on the folder's own graphs, opened with their inner values as outputs."""
+        from tiny_transformer.backends.observed_graphs import ObservedOrtBackend
+
+        return ObservedOrtBackend(self._bundle, keep, threads=self._threads, int8=self._weights == WEIGHTS_INT8)
+
+    def _open(self, path: Path, threads: int) -> Any:
+        return open_session(path, threads)
 
     def _check_names(self, path: Path, session: Any) -> None:
         """Refuse a graph under the name of another: what it reads or gives is not what will be asked of it."""
@@ -384,8 +399,8 @@ def _check_int8(bundle: Bundle) -> None:
         raise BackendError(template, path=path, weights=WEIGHTS, folder=bundle.folder)
 
 
-def open_session(path: Path, threads: int) -> Any:
-    """An inference session; what ONNX Runtime refuses becomes one sentence."""
+def open_session(path: Path, threads: int, more_outputs: Sequence[str] = ()) -> Any:
+    """An inference session, perhaps with inner values as outputs; what ONNX Runtime refuses becomes one sentence."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -393,9 +408,13 @@ def open_session(path: Path, threads: int) -> Any:
     # A thread that waits in a loop steals the core from whoever shares it.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     slower = ["SkipLayerNormFusion"]  # than the two operators it would replace
+    model: Path | bytes = path
     try:
+        if more_outputs:
+            model = with_outputs(path.read_bytes(), more_outputs)
+            options.add_session_config_entry(_WEIGHTS_FOLDER, str(path.parent.resolve()))
         return onnxruntime.InferenceSession(
-            path, options, providers=["CPUExecutionProvider"], disabled_optimizers=slower
+            model, options, providers=["CPUExecutionProvider"], disabled_optimizers=slower
         )
     except Exception as error:  # pybind types of its own, and RuntimeError
         template = "ONNX Runtime cannot load {path} ({reason}); make it again with: python -m export all {parent}"
