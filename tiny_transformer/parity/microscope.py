@@ -62,8 +62,10 @@ class Part:
     name: str
     error: float  # the largest difference between the two results, with all that earlier parts brought along
     scale: float  # the largest number of the reference's result: error / scale grows from part to part
-    own: float  # what this part alone adds, as a share of the largest number that it computes
-    limit: float  # the most that `own` may be
+    # What this part alone adds, as a share of the largest number that it computes, and the most that it may be; of the
+    # reference or of the candidate, whichever comes nearer to its limit.
+    own: float
+    limit: float
     differs: bool  # whether it is more; the first such part is where the backends part
 
 
