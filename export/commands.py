@@ -3,7 +3,8 @@
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from tiny_transformer.bundle import Bundle
     from tiny_transformer.parity import ParityReport
     from tiny_transformer.parity.microscope import Located
+    from tiny_transformer.parity.verification import Progress
 
 
 MARK = ">"  # before the number of the first part that differs
@@ -60,16 +62,9 @@ def export_all(folder: Path) -> list[str]:
 
 def verified(bundle: "Bundle", device: str | None = None, *, quick: bool = False) -> "ParityReport":
     """The folder's report, made now; on a terminal a bar says what is compared and how long it will take."""
-    from tqdm import tqdm
-
     from tiny_transformer.parity import verify_bundle, verify_device
 
-    with tqdm(total=1.0, disable=None, bar_format="{percentage:3.0f}% {bar:20} {remaining} left, {desc}") as bar:
-
-        def progress(case: str, done: float) -> None:
-            bar.set_description_str(case, refresh=False)
-            bar.update(done - bar.n)
-
+    with _bar() as progress:
         if device is not None:
             report = verify_device(bundle, device, progress=progress)
         else:
@@ -80,6 +75,19 @@ def verified(bundle: "Bundle", device: str | None = None, *, quick: bool = False
             f"To see in which part of the model it begins: python -m export verify {bundle.folder} --where{on}\n"
         )
     return report
+
+
+@contextmanager
+def _bar() -> "Iterator[Progress]":
+    from tqdm import tqdm
+
+    with tqdm(total=1.0, disable=None, bar_format="{percentage:3.0f}% {bar:20} {remaining} left, {desc}") as bar:
+
+        def progress(case: str, done: float) -> None:
+            bar.set_description_str(case, refresh=False)
+            bar.update(done - bar.n)
+
+        yield progress
 
 
 def table(report: "ParityReport") -> str:
@@ -148,7 +156,8 @@ def _where(bundle: "Bundle", options: argparse.Namespace) -> None:
 
     if options.quick:
         raise InputError("--where looks at every part; leave out --quick.")
-    located = where_bundle(bundle, options.device)
+    with _bar() as progress:
+        located = where_bundle(bundle, device=options.device, progress=progress)
     if options.json:
         sys.stdout.write(json.dumps([found.to_dict() for found in located], indent=1) + "\n")
     else:

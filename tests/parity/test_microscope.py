@@ -260,6 +260,10 @@ def test_the_command_names_the_part(exported: Exported, tmp_path: Path, capfd: p
     assert found["onnx"]["first"] == "decoder layer 2, self-attention"
     assert {name for name, entry in found.items() if entry["first"]} == {"onnx"}
     assert {"onnx", "onnx-int8", "onnx-int8, 10 rows", "torchscript", "numpy", "eager bfloat16"} == found.keys()
+    assert main(["verify", str(folder), "--where", "--device", "cpu", "--json"]) == 1
+    first = {entry["candidate"]: entry["first"] for entry in json.loads(capfd.readouterr().out)}
+    # The graphs are the reference there.
+    assert first["cpu float32"] == first["cpu bfloat16"] == "decoder layer 2, self-attention"
     assert main(["verify", str(folder), "--where", "--quick"]) == 2
     capfd.readouterr()
     assert main(["verify", str(folder), "--quick"]) == 1

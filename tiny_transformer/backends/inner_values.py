@@ -14,7 +14,7 @@ import numpy as np
 
 from tiny_transformer.config import ModelConfig
 
-Keep = Callable[[str, np.ndarray], None]  # takes one inner value (B, T, D) under its name
+Keep = Callable[[str, np.ndarray], None]  # takes one inner value (B, T, D or B·T, D) under its name
 EMBEDDED, BEFORE, AFTER = ".embedded", ".before", ".after"  # suffixes of a stack's name, and of a norm's
 
 _NORMS = {"LayerNormalization", "aten::layer_norm"}

@@ -27,6 +27,7 @@ from tiny_transformer.backends.base import (
 )
 from tiny_transformer.backends.graph_file import addressable, check_graph, with_outputs
 from tiny_transformer.backends.inner_values import Keep
+from tiny_transformer.backends.observed_graphs import GraphObserver
 from tiny_transformer.bundle import (
     ATTENTION_ONNX,
     DECODER_INT8,
@@ -134,6 +135,7 @@ class OrtBackend:
         self._bytes_per_step = read_per_step(index, self.config, int8=int8)
         self._sessions: dict[tuple[str, int], Any] = {}
         self._opening: dict[tuple[str, int], threading.Lock] = {}
+        self._observer: GraphObserver | None = None
         part = ".decoder" if self.config.is_encoder_decoder else ""
         slots = [f"{i}{part}.{kind}" for i in range(self.config.n_decoder_layers) for kind in ("key", "value")]
         self._caches = {f"past_key_values.{slot}": f"present.{slot}" for slot in slots}
@@ -280,7 +282,7 @@ class OrtBackend:
     def _run(self, graph: str, run: Callable[..., Any], *arguments: Any) -> Any:
         """What a run of a graph gives; a graph that asks for more memory than there is becomes one sentence."""
         try:
-            return run(*arguments)
+            return run(*arguments) if self._observer is None else self._observer.run(graph, run, *arguments)
         except Exception as error:  # pybind types of its own, and RuntimeError
             path = self._bundle.folder / graph
             template = "ONNX Runtime cannot run {path} ({reason}); make it again with: python -m export all {parent}"
@@ -330,7 +332,8 @@ class OrtBackend:
             if (graph, threads) not in self._sessions:
                 folder = self._bundle.folder
                 check_graph(folder / graph, folder / weights, self.config)
-                session = self._open(folder / graph, threads)
+                more = [] if self._observer is None else [self._observer.outputs(folder / graph)]
+                session = open_session(folder / graph, threads, *more)
                 self._bundle.confirm(graph, weights)
                 self._check_names(folder / graph, session)
                 self._sessions[graph, threads] = session
@@ -342,12 +345,10 @@ class OrtBackend:
 
     def observed(self, keep: Keep) -> "OrtBackend":
         """The same on the folder's own graphs, opened with their inner values as outputs."""
-        from tiny_transformer.backends.observed_graphs import ObservedOrtBackend
-
-        return ObservedOrtBackend(self._bundle, keep, threads=self._threads, int8=self._weights == WEIGHTS_INT8)
-
-    def _open(self, path: Path, threads: int) -> Any:
-        return open_session(path, threads)
+        backend = copy.copy(self)
+        backend._sessions, backend._opening = {}, {}
+        backend._observer = GraphObserver(self.config, keep)
+        return backend
 
     def _check_names(self, path: Path, session: Any) -> None:
         """Refuse a graph under the name of another: what it reads or gives is not what will be asked of it."""

@@ -26,6 +26,7 @@ from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import BackendError, InputError, Sentence
 from tiny_transformer.parity.cases import TensorCase, tensor_cases
 from tiny_transformer.parity.report import finite
+from tiny_transformer.parity.verification import Progress
 
 # How large a part's own error may be, as a share of the largest number that the part computes. The command
 # `python -m export verify FOLDER --where` prints what is measured: with the shipped models at most 2e-6 in float32,
@@ -90,34 +91,45 @@ def where(reference: Backend, candidate: Backend, example: TensorCase, *, rounde
     )
 
 
-def where_bundle(bundle: Bundle, device: str | None = None) -> "list[Located]":
-    """Every backend of a folder, and eager in bfloat16, beside eager; or with a device eager there beside ONNX."""
-    from tiny_transformer.backends import BACKENDS, available, open_backend, open_precise
+def where_bundle(
+    bundle: Bundle,
+    backends: Sequence[str] | None = None,
+    *,
+    device: str | None = None,
+    progress: Progress = lambda name, done: None,
+) -> "list[Located]":
+    """Every backend of a folder that shows its values, and eager in bfloat16, beside eager on the CPU.
 
-    cases = tensor_cases(bundle.config)
-    ragged = [case for case in cases if case.kind in ("full", "cached") and case.is_ragged]
-    few = max(ragged, key=lambda case: case.n_steps)
-    many = max(ragged, key=lambda case: case.n_rows)  # for which ONNX Runtime has other 8-bit graphs
-    reference = open_backend(bundle, "eager" if device is None else "onnx", device="cpu")
-    paper = Paper(bundle.config, bundle.weights())
-    wanted: list[tuple[Callable[[], Backend], str, TensorCase, bool]] = []
+    With a device it is eager there, in float32 and in bfloat16, beside the ONNX graphs.
+    """
+    from tiny_transformer.backends import BACKENDS, available, one_torch_thread, open_backend, open_precise
+
+    cases = [case for case in tensor_cases(bundle.config) if case.kind in ("full", "cached")]
+    few = max(cases, key=lambda case: (case.n_steps, case.n_rows))  # with steps on a cache
+    many = max(cases, key=lambda case: case.n_rows)  # for which ONNX Runtime has other 8-bit graphs
+    wanted: list[tuple[str, TensorCase, bool, Callable[[], Backend]]] = []
     if device is None:
-        names = [name for name, reason in available(bundle).items() if reason is None and name != "eager"]
+        names = backends or [name for name, why in available(bundle).items() if why is None and name != "eager"]
         for name in names:
-            rounded = BACKENDS[name].tolerance is None
-            for label, case in ((name, few), (f"{name}, {many.n_rows} rows", many))[: 2 if rounded else 1]:
-                wanted.append((partial(open_backend, bundle, name, device="cpu"), label, case, rounded))
-    else:
-        wanted.append((partial(open_precise, bundle, device, "float32"), f"{device} float32", few, False))
-    wanted.append(
-        (partial(open_precise, bundle, device or "cpu", "bfloat16"), f"{device or 'eager'} bfloat16", few, True)
-    )
-    expected = {id(case): _observation(paper, reference, case) for case in {id(c): c for _, _, c, _ in wanted}.values()}
+            rounded, opener = BACKENDS[name].tolerance is None, partial(open_backend, bundle, name, device="cpu")
+            wanted.append((name, few, rounded, opener))
+            if rounded:
+                wanted.append((f"{name}, {many.n_rows} rows", many, rounded, opener))
+    for dtype in ("float32", "bfloat16") if device else ("bfloat16",) if backends is None else ():
+        opener = partial(open_precise, bundle, device or "cpu", dtype)
+        wanted.append((f"{device or 'eager'} {dtype}", few, dtype == "bfloat16", opener))
     located = []
-    for opened, label, case, rounded in wanted:
-        with _without_bfloat16_warnings():
-            observed = _observation(paper, opened(), case, rounded=rounded)
-        located.append(Located(reference.name, label, case.name, tuple(_compared(expected[id(case)], observed))))
+    with one_torch_thread(), _without_bfloat16_warnings():
+        reference = open_backend(bundle, "eager" if device is None else "onnx", device="cpu")
+        paper = Paper(bundle.config, bundle.weights())
+        expected = {case.name: _observation(paper, reference, case) for case in (few, many)}
+        for i, (label, case, rounded, opened) in enumerate(wanted):
+            progress(label, i / len(wanted))
+            candidate = opened()
+            if isinstance(candidate, Observable):
+                observed = _observation(paper, candidate, case, rounded=rounded)
+                parts = _compared(expected[case.name], observed)
+                located.append(Located(reference.name, label, case.name, tuple(parts)))
     return located
 
 
@@ -261,7 +273,11 @@ def _record(backend: Any, example: TensorCase) -> list[_Row]:
     if backend.max_rows == 1 and (example.n_rows > 1 or example.n_steps):  # it has neither batches nor a cache
         return [_record_alone(backend, example, b) for b in range(example.n_rows)]
     calls: dict[str, list[np.ndarray]] = defaultdict(list)  # each B T D, for a prefix or for a step
-    results = example.run(backend.observed(lambda name, array: calls[name].append(np.array(array, dtype=np.float64))))
+
+    def keep(name: str, array: np.ndarray) -> None:
+        calls[name].append(array.astype(np.float64).reshape(example.n_rows, -1, array.shape[-1]))
+
+    results = example.run(backend.observed(keep))
     rows = []
     for b, length in enumerate(example.target.lengths.tolist()):
         values = {}
