@@ -33,6 +33,11 @@ class TensorCase:
         return any(len(set(b.lengths.tolist())) > 1 for b in (self.target, self.source) if b is not None)
 
     @property
+    def n_rows(self) -> int:
+        """Rows of the batch."""
+        return len(self.target.ids)
+
+    @property
     def n_tokens(self) -> int:
         """Tokens of the batch, padding included."""
         return self.target.ids.size + (0 if self.source is None else self.source.ids.size)
