@@ -401,7 +401,7 @@ def test_the_reference_is_asked_once_for_all_candidates(make_bundle: BundleFacto
     report = parity.verify_bundle(bundle, ["torchscript", "numpy"])
     assert report.verdict == "verified"
     assert report.candidates == ("torchscript", "numpy")
-    assert asked["eager"] == asked["torchscript"]
+    assert asked["eager"] == asked["torchscript"] + 1, "once more for what a self-test compares with"
 
 
 @pytest.mark.parametrize(
