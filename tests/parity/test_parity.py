@@ -21,8 +21,9 @@ from tiny_transformer.generation.prompt import Prompt
 from tiny_transformer.model import EncoderDecoder
 from tiny_transformer.parity.cases import tensor_cases
 from tiny_transformer.parity.report import _digest
+from tiny_transformer.parity.self_test import instruction_sets
 from tiny_transformer.parity.texts import TextReference, preference, text_steps
-from tiny_transformer.parity.verification import instruction_sets, verify
+from tiny_transformer.parity.verification import verify
 from tiny_transformer.text_model import TextModel
 from tiny_transformer.weights import read_weights, write_weights
 
