@@ -106,10 +106,10 @@ BACKENDS = {
             install=_ONNX,
             opener="onnx_runtime:open_ort",
             arguments={"int8": True},
+            instead="onnx",
             reads=(ATTENTION_ONNX, *INT8_FILES),
             needs=lambda config: [*graph_files(config, INT8).values(), WEIGHTS_INT8],
             tolerance=None,
-            instead="onnx",
         ),
         BackendSpec(
             name="numpy",
