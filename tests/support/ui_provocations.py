@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ from tiny_transformer.errors import Sentence, TinyTransformerError
 from tiny_transformer.generation.options import GenerationOptions
 from tiny_transformer.generation.segments import speech_notices
 from tiny_transformer.parity import stored_report, write_report
+from tiny_transformer.parity.self_test import expected_logits
 from tiny_transformer.text_model import TextModel, load
 from tiny_transformer.ui import openai_api, routes
 from tiny_transformer.ui.inspection import inspect_answer
@@ -120,8 +122,8 @@ def provoke_all(folder: Path) -> dict[str, Sentence]:
         met = Met(folder, monkeypatch)
         for provoke in (
             page_limits, wrong_requests, wrong_options, wrong_texts, left_out, other_languages, obstacles,
-            damaged_configs, damaged_weights, damaged_tokenizers, damaged_graphs, damaged_reports, hub_answers,
-            hub_models,
+            another_processor, damaged_configs, damaged_weights, damaged_tokenizers, damaged_graphs, damaged_reports,
+            hub_answers, hub_models,
         ):  # fmt: skip
             provoke(met)
     return met.sentences
@@ -274,6 +276,19 @@ def obstacles(met: Met) -> None:
         monkeypatch.setattr(backends, "find_spec", lambda name: None)
         met.said(backends.available(met.chat).values(), 4)
         met.refused(lambda: ModelStore([str(met.chat.folder)]).chosen("chat"))
+
+
+def another_processor(met: Met) -> None:
+    """A self-test on a processor that computes something else than the one of the proof."""
+    met.monkeypatch.setenv("TINY_TRANSFORMER_CACHE", str(met.folder / "cache"))
+    bundle = Bundle.open(met.damaged(met.chat, lambda folder: None))
+    expected = expected_logits(bundle.config, backends.open_backend(bundle, "eager", device="cpu"))
+    wrong = [replace(case, logits=tuple(tuple(v + 1 for v in row) for row in case.logits)) for case in expected]
+    write_report(bundle, replace(stand_in_report(bundle), versions={"machine": "abacus"}, expected=tuple(wrong)))
+    met.said([load(bundle.folder, "eager", "cpu").warning])
+    reason = Sentence("{text}", text="…")
+    met.add(Sentence("Running on {other} instead of {name}: {reason}.", other="onnx", name="onnx-int8", reason=reason))
+    del met.sentences["{text}"]
 
 
 def in_json(file: str, **changes: Any) -> Damage:

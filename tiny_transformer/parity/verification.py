@@ -1,30 +1,22 @@
 """Run the same cases through two backends and say where they differ."""
 
-import os
-import platform
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
-from tiny_transformer import __version__
 from tiny_transformer.backends.base import CLOSE, Backend, Tolerance, cores
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.parity.cases import TensorCase, full_of_cached, rows_alone, tensor_cases
 from tiny_transformer.parity.report import CaseResult, ParityReport, finite
+from tiny_transformer.parity.self_test import expected_logits, versions
 from tiny_transformer.parity.texts import Step, TextReference, text_steps, training_step
 
 Progress = Callable[[str, float], None]  # what is compared now, and the share of the work that is done
 
 SMALL_TOKENS = 100  # of a batch, for a backend that is a slow reference
-# As /proc/cpuinfo names them: x86's and ARM's vectors, fused products, 8-bit products and bfloat16.
-INSTRUCTION_SETS = (
-    *("sse4_1", "avx", "avx2", "fma", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16"),
-    *("asimd", "asimddp", "i8mm", "bf16", "sve", "sve2"),
-)
 QUICK_TOKENS = 16  # of a batch of even rows, for a quick look
 # Of 8-bit or 16-bit numbers: how far a row may stray when others stand beside it or it comes token by token, in units
 # of what rounding itself does to the same rows. Measured in 8 bits: 0.6; with an attention's mask dropped, 17 to 45.
@@ -90,7 +82,11 @@ def verify_bundle(
     ran_on = {**versions(), "threads": f"PyTorch 1, ONNX Runtime {cores()}, {cores()} cases at a time"}
     report = ParityReport(reference="eager", candidates=(), versions=ran_on, cases=(), files=files)
     with one_torch_thread():
-        return _compared(report, bundle, reference, candidates, progress, quick=quick, at_once=cores())
+        report = _compared(report, bundle, reference, candidates, progress, quick=quick, at_once=cores())
+        if quick or report.failures:
+            return report
+        rounded = [candidate.backend for candidate in candidates if candidate.tolerance is None]
+        return replace(report, expected=expected_logits(bundle.config, reference, rounded))
 
 
 def verify_device(bundle: Bundle, device: str, *, progress: Progress = lambda name, done: None) -> ParityReport:
@@ -185,31 +181,6 @@ def _of_rounding(reference: Backend, candidate: Backend, cases: Sequence[TensorC
     ]
     own = max(errors, default=0.0)
     return Tolerance(max(MOST_OF_ROUNDING * own, CLOSE.absolute), 0.0) if np.isfinite(own) else CLOSE
-
-
-def instruction_sets(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Those of the processor that choose a kernel; nothing where the system does not say."""
-    try:
-        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return ""
-    # x86 has "flags", ARM "Features"; the processors of one machine have the same.
-    flags = next((line.partition(":")[2].split() for line in lines if line.lower().startswith(("flags", "feat"))), [])
-    return " ".join(flag for flag in INSTRUCTION_SETS if flag in flags)
-
-
-def versions() -> dict[str, str]:
-    """What the comparison ran on: packages, and the processor, which decides what kernels run and how they sum."""
-    from importlib import metadata
-
-    found = {"tiny-transformer": __version__, "python": platform.python_version(), "machine": platform.machine()}
-    found |= {"instruction sets": instruction_sets(), "cores": str(os.cpu_count())}
-    for name in ("numpy", "torch", "onnxruntime", "tokenizers"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = "absent"
-    return found
 
 
 def _compare(
