@@ -276,13 +276,7 @@ class OrtBackend:
         return state.logits
 
     def _run(self, graph: str, run: Callable[..., Any], *arguments: Any) -> Any:
-        """What a run of a graph gives; a graph that asks for more memory than there is becomes one sentence."""
-        try:
-            return run(*arguments)
-        except Exception as error:  # pybind types of its own, and RuntimeError
-            path = self._bundle.folder / graph
-            template = "ONNX Runtime cannot run {path} ({reason}); make it again with: python -m export all {parent}"
-            raise BackendError(template, path=path, reason=_first_line(error), parent=path.parent) from None
+        return run_graph(self._bundle.folder / graph, run, *arguments)
 
     def _bind_new(self, state: OrtState, shape: tuple[int, int]) -> None:
         """Buffers for new tokens (B T), where they stand, and the logits that come of them."""
@@ -399,6 +393,15 @@ def open_session(path: Path, threads: int) -> Any:
         )
     except Exception as error:  # pybind types of its own, and RuntimeError
         template = "ONNX Runtime cannot load {path} ({reason}); make it again with: python -m export all {parent}"
+        raise BackendError(template, path=path, reason=_first_line(error), parent=path.parent) from None
+
+
+def run_graph(path: Path, run: Callable[..., Any], *arguments: Any) -> Any:
+    """What a run of a graph gives; a graph that asks for more memory than there is becomes one sentence."""
+    try:
+        return run(*arguments)
+    except Exception as error:  # pybind types of its own, and RuntimeError
+        template = "ONNX Runtime cannot run {path} ({reason}); make it again with: python -m export all {parent}"
         raise BackendError(template, path=path, reason=_first_line(error), parent=path.parent) from None
 
 

@@ -7,13 +7,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tiny_transformer import __version__
 from tiny_transformer.backends.base import CLOSE, Backend, Tolerance, cores
-from tiny_transformer.bundle import Bundle
-from tiny_transformer.parity.cases import TensorCase, full_of_cached, rows_alone, tensor_cases
+from tiny_transformer.bundle import INSIDE_ONNX, Bundle
+from tiny_transformer.parity.cases import (
+    InsideCase,
+    TensorCase,
+    full_of_cached,
+    inside_cases,
+    rows_alone,
+    tensor_cases,
+)
 from tiny_transformer.parity.report import CaseResult, ParityReport, finite
 from tiny_transformer.parity.texts import Step, TextReference, text_steps, training_step
 
@@ -89,8 +97,11 @@ def verify_bundle(
     reference = open_backend(bundle, "eager", device="cpu")
     ran_on = {**versions(), "threads": f"PyTorch 1, ONNX Runtime {cores()}, {cores()} cases at a time"}
     report = ParityReport(reference="eager", candidates=(), versions=ran_on, cases=(), files=files)
+    inside: list[Step] = []
+    if bundle.has(INSIDE_ONNX) and "onnx" in names:
+        inside = [*_inside_steps(bundle, reference)]
     with one_torch_thread():
-        return _compared(report, bundle, reference, candidates, progress, quick=quick, at_once=cores())
+        return _compared(report, bundle, reference, candidates, progress, inside, quick=quick, at_once=cores())
 
 
 def verify_device(bundle: Bundle, device: str, *, progress: Progress = lambda name, done: None) -> ParityReport:
@@ -113,6 +124,7 @@ def _compared(
     reference: Backend,
     candidates: Sequence[Candidate],
     progress: Progress,
+    inside: Sequence[Step] = (),
     *,
     quick: bool = False,
     at_once: int = 1,
@@ -122,7 +134,7 @@ def _compared(
     cases = tensor_cases(bundle.config)
     if quick:
         cases = [case for case in cases if case.kind != "full" or case.is_ragged or case.n_tokens <= QUICK_TOKENS]
-    steps = list(_tensor_steps(reference, candidates, cases))
+    steps = [*_tensor_steps(reference, candidates, cases), *inside]
     for candidate in candidates:
         allowed = None if candidate.tolerance is None else candidate.tolerance.absolute
         steps += text_steps(texts, candidate.backend, allowed, small=candidate.small, quick=quick)
@@ -174,6 +186,23 @@ def _tensor_steps(reference: Backend, candidates: Sequence[Candidate], cases: Se
         if takers:
             work = case.n_tokens * (1 + len(takers))
             yield Step(f"logits, {case.name}", work, partial(compare, case, takers))
+
+
+def _inside_steps(bundle: Bundle, reference: Any) -> Iterator[Step]:
+    """Every inner value of the graph `inside.onnx`, the whole model and parts of it off, against hooks on eager."""
+    from tiny_transformer.backends.inside_graph import InsideGraph
+
+    graph = InsideGraph(bundle)
+
+    def compare(case: InsideCase) -> list[CaseResult]:
+        given = case.target, case.source
+        expected = reference.inside(*given, case.shown, case.switches)
+        found = graph.run(*given, sorted(expected), shown=case.shown.tolist(), switches=case.switches)
+        parts = [expected[name] for name in found], [*found.values()]
+        return [_result("onnx", "inside", case.name, *parts, CLOSE)]
+
+    for case in inside_cases(bundle.config):
+        yield Step(f"inner values, {case.name}", 4 * case.target.ids.size, partial(compare, case))
 
 
 def _of_rounding(reference: Backend, candidate: Backend, cases: Sequence[TensorCase]) -> Tolerance:
