@@ -23,7 +23,7 @@ from tiny_transformer import __version__
 from tiny_transformer.backends.graph_file import FIRST_ROWS
 from tiny_transformer.bundle import EMBEDDING
 from tiny_transformer.config import ModelConfig
-from tiny_transformer.inner_values import LENS, LENS_POSITIONS, stacks_of, switch_shapes, value_shapes
+from tiny_transformer.inner_values import LENS, LENS_POSITIONS, LOGITS, stacks_of, switch_shapes, value_shapes
 from tiny_transformer.position_tables import ADDED_TABLES, rotary_table
 
 from .onnx_graph import COSINE, OPSET, PRODUCER, SINE, SINUSOIDAL, TensorSpec
@@ -95,6 +95,7 @@ class _Writer:
         for x in self.kept["decoder_stream"]:
             shown = self._op("Gather", x, LENS_POSITIONS, axis=1)  # B N D
             self.kept[LENS].append(self._scores(self._final_norm("decoder", shown)))
+        self.nodes.append(helper.make_node("Identity", [self.kept[LENS][-1]], [LOGITS]))
         for name, parts in self.kept.items():
             layers = [self._op("Unsqueeze", part, self._ints(0)) for part in parts]
             self.nodes.append(helper.make_node("Concat", layers, [name], axis=0))

@@ -16,6 +16,7 @@ from tiny_transformer.config import ModelConfig
 Shape = tuple[str | int, ...]  # a word for each size that varies
 LENS = "lens_logits"  # the stream after the embedding and after each layer, read by the output layer: L+1 B N V
 LENS_POSITIONS = "lens_positions"
+LOGITS = "logits"  # the last of them alone: B N V
 
 
 def stacks_of(config: ModelConfig) -> dict[str, tuple[int, str]]:
@@ -46,6 +47,7 @@ def value_shapes(config: ModelConfig) -> dict[str, Shape]:
         found[f"{stack}_inner"] = (n, "batch", length, config.d_ff)  # the feed-forward's, after its activation
         found[f"{stack}_feed_forward"] = (n, "batch", length, config.d_model)
     found[LENS] = (config.n_decoder_layers + 1, "batch", "shown", config.n_outputs)
+    found[LOGITS] = ("batch", "shown", config.n_outputs)
     return found
 
 

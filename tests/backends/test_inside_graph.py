@@ -14,7 +14,7 @@ from tiny_transformer.backends import open_backend
 from tiny_transformer.backends.inside_graph import InsideGraph
 from tiny_transformer.bundle import ATTENTION_ONNX, INSIDE_ONNX, WEIGHTS, Bundle
 from tiny_transformer.errors import BackendError
-from tiny_transformer.inner_values import LENS, switches_without, value_shapes
+from tiny_transformer.inner_values import LENS, LOGITS, switches_without, value_shapes
 from tiny_transformer.model import load_model
 from tiny_transformer.parity import verify_bundle
 from tiny_transformer.parity.cases import inside_cases
@@ -44,7 +44,8 @@ def test_lens_ends_with_the_logits_and_the_steps_give_the_attention(exported: Ex
     case = next(inside_cases(bundle.config))
     found = graph.run(case.target, case.source, value_shapes(bundle.config), shown=case.shown.tolist())
     wanted = backend.logits(case.target, case.source)[:, case.shown]
-    np.testing.assert_allclose(found[LENS][-1], wanted, atol=1e-4)
+    np.testing.assert_allclose(found[LOGITS], wanted, atol=1e-4)
+    np.testing.assert_array_equal(found[LENS][-1], found[LOGITS])
     maps = backend.attention(case.target, case.source)
     np.testing.assert_allclose(found["decoder_attentions"], maps.decoder, atol=1e-5)
     mixed = found["decoder_attentions"] @ found["decoder_values"]
@@ -125,7 +126,7 @@ def test_a_folder_without_the_graph_opens_and_says_what_adds_it(exported: Export
     bundle = copied(exported(GPT), tmp_path / "model", without=INSIDE_ONNX)
     assert not verify_bundle(bundle, ["onnx"], quick=True).failures
     with pytest.raises(
-        BackendError, match=rf"has no inside\.onnx yet; add it with: python -m export onnx {bundle.folder}"
+        BackendError, match=rf"has no inside\.onnx yet; add it with: python -m export all {bundle.folder}"
     ):
         InsideGraph(bundle)
 

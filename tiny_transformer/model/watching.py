@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tiny_transformer.inner_values import LENS
+from tiny_transformer.inner_values import LENS, LOGITS
 from tiny_transformer.model.attention import CrossAttention, SelfAttention, plain_attention, split_heads
 
 Found = dict[str, list[Tensor]]
@@ -45,7 +45,8 @@ def inner_values(
         for hook in hooks:
             hook.remove()
     found[LENS] = [model.embedding.scores(model.decoder.norm(x[:, shown])) for x in found["decoder_stream"]]
-    return {name: torch.stack(tensors) for name, tensors in found.items()}
+    values = {name: torch.stack(tensors) for name, tensors in found.items()}
+    return values | {LOGITS: values[LENS][-1]}
 
 
 def _watch_layer(layer: Any, stack: str, on: bool, found: Found) -> list[Any]:
