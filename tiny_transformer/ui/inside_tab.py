@@ -127,8 +127,9 @@ class InsideTab:
                         [], label=i18n("attention_layer"), elem_id="tt-layer", elem_classes="tt-choice"
                     )
                     self.head = gr.Radio([], label=i18n("attention_head"), elem_id="tt-head", elem_classes="tt-choice")
-                self.grid = gr.HTML(elem_id="tt-grid", js_on_load=ASKS)
-                self.map = gr.HTML(elem_id="tt-map", js_on_load=ASKS)
+                with gr.Row(elem_classes="tt-side"):
+                    self.grid = gr.HTML(elem_id="tt-grid", js_on_load=ASKS)
+                    self.map = gr.HTML(elem_id="tt-map", js_on_load=ASKS)
                 self.steps = gr.HTML(elem_id="tt-steps")
                 self.positions = gr.HTML(elem_id="tt-positions")
             with gr.Tab(i18n("lens"), id="lens"):
@@ -154,7 +155,7 @@ class InsideTab:
         self.odds.select(user_errors(self._other_way), picked, shown, **prompt_box.work)
         gr.on([self.written.select, self.lens.select], user_errors(self._token), picked, [self.seen, *token], **quiet)
         maps = [self.grid, self.map, self.steps]
-        self.kind.input(user_errors(self._other_kind), picked, [self.layer, *maps], **quiet)
+        self.kind.input(user_errors(self._other_kind), picked, [self.seen, self.layer, *maps], **quiet)
         gr.on([self.layer.input, self.head.input], user_errors(self._maps), picked, maps, **quiet)
         self.grid.select(user_errors(self._other_head), picked, [self.layer, self.head, *maps], **quiet)
         self.map.select(user_errors(self._other_row), picked, [self.seen, self.steps], **quiet)
@@ -259,7 +260,7 @@ class InsideTab:
         seen = {**_of_text(seen), "query": None}
         count = n_layers(self._model(seen), kind)
         layer = str(min(int(layer), count))
-        return gr.Radio(_numbers(count), value=layer), *self._maps(seen, kind, layer, head, request)
+        return seen, gr.Radio(_numbers(count), value=layer), *self._maps(seen, kind, layer, head, request)
 
     def _other_head(
         self, seen: dict[str, Any] | None, kind: str, layer: str, head: str, event: gr.EventData, request: gr.Request
@@ -274,7 +275,7 @@ class InsideTab:
         self, seen: dict[str, Any] | None, kind: str, layer: str, head: str, event: gr.EventData, request: gr.Request
     ) -> tuple[dict[str, Any], str]:
         """A row of the map is chosen: its steps are shown."""
-        seen = {**_of_text(seen), "query": check_whole("query", _asked(event, "query"), 0, MAX_SHOWN - 1, InputError)}
+        seen = {**_of_text(seen), "query": check_whole("row", _asked(event, "query"), 0, MAX_SHOWN - 1, InputError)}
         return seen, self._steps(seen, kind, layer, head, language_of(request))
 
     def _maps(

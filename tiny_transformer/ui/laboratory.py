@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tiny_transformer.backends.base import Batch
-from tiny_transformer.checks import check_choice
+from tiny_transformer.checks import check_choice, check_whole
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import InputError
 from tiny_transformer.generation.sampling import likeliest, log_normalizer
@@ -108,6 +108,7 @@ class Steps:
     """One head at one query: every number between its input and what it passes on. Rows are the tokens looked at."""
 
     asking: str
+    writing: str  # the token that is written next; nothing in the encoder
     names: tuple[str, ...]
     query: np.ndarray  # K
     keys: np.ndarray  # S K
@@ -125,6 +126,7 @@ def attention_steps(look: Pass, kind: str, layer: int, head: int, query: int) ->
     found = [array[layer, head] for array in look.values(*(f"{kind}_{part}" for part in parts))]
     queries, keys, values, scores, weights, mixed = found
     _, asking, looked_at = attentions_of(look.config)[kind]
+    check_whole("query", query, 0, len(queries) - 1, InputError)
     n_keys = len(keys)
     visible = np.arange(n_keys) <= query if kind == "decoder" else np.ones(n_keys, dtype=np.bool_)
     rows = np.arange(n_keys)
@@ -133,6 +135,7 @@ def attention_steps(look: Pass, kind: str, layer: int, head: int, query: int) ->
     names = look.names[looked_at]
     return Steps(
         asking=look.names[asking][query],
+        writing=look.names["target"][query + 1] if asking == "target" and query + 1 < len(look.target) else "",
         names=tuple(names[row] for row in rows),
         query=queries[query],
         keys=keys[rows],
@@ -162,6 +165,7 @@ class Box:
     file: str  # of its code, below tiny_transformer/
     code: str  # the class
     weights: str  # the shapes of its parameters
+    size: str  # what stands on the box: the shape that tells most
     shape: str  # of what it gives
 
     @property
@@ -179,10 +183,13 @@ class Box:
 def boxes_of(config: ModelConfig) -> dict[str, Box]:
     """Every box of the map by its name, in the order of the data's way."""
     d, f, v = config.d_model, config.d_ff, config.vocab_size
-    attention = ("model/attention.py", "SelfAttention", f"{d} → 3 × {d}, {d} → {d}")
-    cross = ("model/attention.py", "CrossAttention", f"{d} → {d}, {d} → 2 × {d}, {d} → {d}")
-    forward = ("model/layers.py", "FeedForward", f"{d} → {f} → {d}")
-    found = [Box("embedding", "embedding", "model/embedding.py", "Embedding", f"{v:,} × {d}", str(d))]
+    heads = f"{config.n_heads} × {config.d_head}"
+    attention = ("model/attention.py", "SelfAttention", f"{d} → 3 × {d}, {d} → {d}", heads)
+    cross = ("model/attention.py", "CrossAttention", f"{d} → {d}, {d} → 2 × {d}, {d} → {d}", heads)
+    forward = ("model/layers.py", "FeedForward", f"{d} → {f:,} → {d}", f"{d} → {f:,} → {d}")
+    table = f"{v:,} × {d}"
+    tables = f"{table}, {config.max_length} × {d}" if config.positions == "learned" else table
+    found = [Box("embedding", "embedding", "model/embedding.py", "Embedding", tables, table, str(d))]
     for stack, (n_layers, _) in reversed(stacks_of(config).items()):
         for i in range(n_layers):
             found.append(Box(f"{stack}.{i}.attention", "attention", *attention, str(d)))
@@ -190,7 +197,7 @@ def boxes_of(config: ModelConfig) -> dict[str, Box]:
                 found.append(Box(f"{stack}.{i}.cross", "cross", *cross, str(d)))
             found.append(Box(f"{stack}.{i}.feed_forward", "feed_forward", *forward, str(d)))
     output = f"{d} → {config.n_outputs:,}"
-    found.append(Box("output", "output", "model/transformer.py", "Decoder", output, f"{config.n_outputs:,}"))
+    found.append(Box("output", "output", "model/transformer.py", "Decoder", output, output, f"{config.n_outputs:,}"))
     return {box.name: box for box in found}
 
 
@@ -261,7 +268,7 @@ def switches_of(config: ModelConfig, off: object) -> dict[str, np.ndarray]:
     """The switches for a list of parts that came from outside."""
     parts = parts_of(config)
     if not isinstance(off, list) or len(off) > len(parts):
-        off = [off]  # no list of parts: refused in the next line
+        off = [None]  # no list of parts: refused in the next line
     names = [check_choice("part", part, parts, InputError).split(".") for part in off]
     heads = [(name[0], int(name[1]), int(name[2])) for name in names if len(name) == 3]
     return switches_without(config, heads, [(name[0], int(name[1])) for name in names if len(name) == 2])

@@ -215,9 +215,10 @@ def steps_view(steps: Steps, kind: str, layer: int, head: int, language: Languag
     told = "".join(f'<p class="tt-told" data-stage-words="{n}">{sentence}</p>' for n, sentence in enumerate(words, 1))
     left = f'<p class="tt-note">{said(language, "steps_cut", n=steps.n_left_out)}</p>' if steps.n_left_out else ""
     place = said(language, "lab_head", layer=layer + 1, head=head + 1)
+    writing = f" ({said(language, 'steps_writing', token=steps.writing)})" if steps.writing else ""
     return (
         f'<section class="tt-section tt-steps" data-stage="1"><p class="tt-intro">{said(language, "steps_info")}</p>'
-        f"<h3>{said(language, f'attention_{kind}')} · {place} · {html.escape(steps.asking)}</h3>"
+        f"<h3>{said(language, f'attention_{kind}')} · {place} · {html.escape(steps.asking)}{writing}</h3>"
         f'<div class="tt-stages" role="group" aria-label="{said(language, "steps")}">{stages}'
         f'<button type="button" class="tt-play" data-play>▶ {said(language, "steps_play")}</button></div>'
         f'<div role="status">{told}</div>'
@@ -316,7 +317,7 @@ def model_map(config: ModelConfig, chosen: str, language: Language) -> str:
 def _box_button(box: Box, chosen: str, language: Language) -> str:
     return (
         f'<button type="button" class="tt-box tt-box-{box.key}" aria-pressed="{str(box.name == chosen).lower()}" '
-        f"{ask(box=box.name)}><b>{said(language, f'box_{box.key}')}</b><small>{box.weights}</small></button>"
+        f"{ask(box=box.name)}><b>{said(language, f'box_{box.key}')}</b><small>{box.size}</small></button>"
     )
 
 
@@ -334,7 +335,7 @@ def box_view(box: Box, found: BoxValues, look: Pass, language: Language) -> str:
         items = "".join(f"<li><code>{html.escape(text)}</code> {_number(score)}</li>" for text, score in named)
         values = f'<p>{said(language, "box_scores", token=token)}</p><ol class="tt-scores">{items}</ol>'
     else:
-        largest = float(np.abs(found.rows).max())
+        largest = float(np.quantile(np.abs(found.rows), 0.99))  # a few numbers stand out by far
         rows = "".join(
             f'<tr{" class=tt-marked" if i == found.marked else ""}><th scope="row">{html.escape(text)}</th>'
             f"<td>{strip(values, largest)}</td></tr>"
@@ -344,7 +345,7 @@ def box_view(box: Box, found: BoxValues, look: Pass, language: Language) -> str:
         words = said(language, "box_values", token=token, n=len(row), length=length)
         fires = "" if found.active is None else f" {said(language, 'box_active', percent=percent(found.active))}"
         values = (
-            f"<p>{words}{fires}</p><p>{numbers(row)}</p>"
+            f"<p>{words} {numbers(row)}{fires}</p>"
             f'<div class="tt-scroll tt-tall" tabindex="0"><table class="tt-strips"><tbody>{rows}</tbody></table></div>'
         )
     place = html.escape(f"tiny_transformer/{box.file}")
