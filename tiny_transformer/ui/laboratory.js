@@ -141,7 +141,8 @@
     return found;
   };
   const redraw = (odds) => {
-    odds.ttLogits ??= new Float32Array(bytes(odds.dataset.logits).buffer);
+    if (odds.ttDrawn !== odds.dataset.logits) odds.ttLogits = new Float32Array(bytes(odds.dataset.logits).buffer);
+    odds.ttDrawn = odds.dataset.logits;
     const sentences = JSON.parse(odds.dataset.sentences);
     const [temperature, k, p] = ["temperature", "top_k", "top_p"].map((name) => {
       const knob = odds.querySelector(`[data-knob="${name}"]`);
@@ -166,26 +167,28 @@
     const kept = found.reduce((count, share) => count + (share > 0), 0);
     const words = kept === found.length ? sentences.all : sentences.some;
     odds.querySelector(".tt-kept").textContent = words.replace("{kept}", kept.toLocaleString("en"));
-    odds.dataset.drawn = "";
   };
   document.addEventListener("input", (event) => {
     const odds = event.target.closest("[data-knob]") && event.target.closest(".tt-odds");
     if (odds) redraw(odds);
   });
 
-  // Whatever comes new from the server is drawn.
+  // Whatever comes new from the server is drawn. An element may be the old one with new numbers.
   let waiting = false;
   const fresh = () => {
     waiting = false;
-    document.querySelectorAll("canvas[data-strip]:not([data-drawn]), canvas[data-heat]:not([data-drawn])").forEach(draw);
-    document.querySelectorAll(".tt-odds:not([data-drawn])").forEach(redraw);
-    document.querySelectorAll(".tt-steps:not([data-staged])").forEach((steps) => {
-      steps.dataset.staged = "";
-      stage(steps, 6);
+    document.querySelectorAll("canvas[data-strip], canvas[data-heat]").forEach((canvas) => {
+      const numbers = canvas.dataset.strip ?? canvas.dataset.heat;
+      if (canvas.ttDrawn === numbers) return;
+      draw(canvas);
+      canvas.ttDrawn = numbers;
     });
+    document.querySelectorAll(".tt-odds").forEach((odds) => { if (odds.ttDrawn !== odds.dataset.logits) redraw(odds); });
   };
   new MutationObserver(() => {
     if (!waiting) requestAnimationFrame(fresh);
     waiting = true;
-  }).observe(document.body, { childList: true, subtree: true });
+  }).observe(document.body, {
+    childList: true, subtree: true, attributes: true, attributeFilter: ["data-strip", "data-heat", "data-logits"],
+  });
 }
