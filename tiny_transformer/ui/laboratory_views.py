@@ -200,7 +200,8 @@ def steps_view(steps: Steps, kind: str, layer: int, head: int, language: Languag
     )
     formula = f"{terms} + … = {_number(product)};  {_number(product)} / √{width} = {_number(float(steps.scores[best]))}"
     stages = "".join(
-        f'<button type="button" data-stage-to="{n}" aria-current="{"step" if n == len(STAGES) else "false"}"><b>{n}</b> {said(language, f"stage_{stage}")}</button>'
+        f'<button type="button" data-stage-to="{n}" aria-current="{"step" if n == len(STAGES) else "false"}">'
+        f"<b>{n}</b> {said(language, f'stage_{stage}')}</button>"
         for n, stage in enumerate(STAGES, 1)
     )
     hidden = "stage_mask_info" if kind == "decoder" else "stage_mask_none"
@@ -217,7 +218,8 @@ def steps_view(steps: Steps, kind: str, layer: int, head: int, language: Languag
     place = said(language, "lab_head", layer=layer + 1, head=head + 1)
     writing = f" ({said(language, 'steps_writing', token=steps.writing)})" if steps.writing else ""
     return (
-        f'<section class="tt-section tt-steps" data-stage="{len(STAGES)}"><p class="tt-intro">{said(language, "steps_info")}</p>'
+        f'<section class="tt-section tt-steps" data-stage="{len(STAGES)}">'
+        f'<p class="tt-intro">{said(language, "steps_info")}</p>'
         f"<h3>{said(language, f'attention_{kind}')} · {place} · {html.escape(steps.asking)}{writing}</h3>"
         f'<div class="tt-stages" role="group" aria-label="{said(language, "steps")}">{stages}'
         f'<button type="button" class="tt-play" data-play>▶ {said(language, "steps_play")}</button></div>'
