@@ -21,6 +21,7 @@ from tests.support.hub_driver import stand_in_report
 from tests.support.models import ROOT, tiny_config
 from tiny_transformer import backends, hub
 from tiny_transformer.backends.graph_file import MAX_FILE_BYTES, check_graph, read_graph
+from tiny_transformer.backends.inside_graph import InsideGraph
 from tiny_transformer.backends.onnx_runtime import open_ort, open_session
 from tiny_transformer.backends.torchscript import write_archive
 from tiny_transformer.bundle import (
@@ -30,6 +31,7 @@ from tiny_transformer.bundle import (
     DECODER_ONNX,
     EMBEDDING,
     GENERATION,
+    INSIDE_ONNX,
     PARITY,
     TOKENIZER,
     TORCHSCRIPT,
@@ -437,6 +439,12 @@ def damaged_graphs(met: Met) -> None:
         write_weights(folder / WEIGHTS_INT8, {"weight": np.zeros(8, dtype=np.float32)}, {})
 
     met.loaded(met.chat, "onnx-int8", of_other_weights)
+
+    met.refused(lambda: InsideGraph(met.chat))
+    eight = met.damaged(met.chat, lambda folder: (folder / INSIDE_ONNX).touch())
+    bundle = Bundle.open(eight)
+    (eight / WEIGHTS).unlink()
+    met.refused(lambda: InsideGraph(bundle))
 
     shipped = open_ort(Bundle.open(SHIPPED / "chat"))
     session = open_session(graph, 1)

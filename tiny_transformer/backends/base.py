@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from tiny_transformer.backends.inner_values import Keep
+from tiny_transformer.backends.observed_values import Keep
 from tiny_transformer.checks import check_whole
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import InputError
@@ -193,5 +193,5 @@ class Observable(Protocol):
         ...
 
     def observed(self, keep: Keep) -> Backend:
-        """The same model as a backend whose runs hand every inner value (`backends/inner_values.py`) to `keep`."""
+        """The same model as a backend whose runs hand every inner value (`backends/observed_values.py`) to `keep`."""
         ...

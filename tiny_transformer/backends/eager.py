@@ -6,6 +6,7 @@ Shapes: B batch, T new tokens, S source, H heads, C capacity of the cache, K hea
 import copy
 import math
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -23,10 +24,11 @@ from tiny_transformer.backends.base import (
     check_step,
     check_threads,
 )
-from tiny_transformer.backends.inner_values import AFTER, BEFORE, EMBEDDED, Keep
+from tiny_transformer.backends.observed_values import AFTER, BEFORE, EMBEDDED, Keep
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import BackendError
 from tiny_transformer.model import Memory, attention_maps, weights_of
+from tiny_transformer.model.watching import inner_values
 
 
 @dataclass
@@ -159,6 +161,16 @@ class EagerBackend:
             elif name in ("encoder", "decoder"):
                 module.register_forward_pre_hook(partial(_keep_embedded, keep, name))
         return EagerBackend(model, self.config, device=self.device)
+
+    def inside(
+        self, target: Batch, source: Batch | None, shown: np.ndarray, switches: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        """Every inner value of one pass, some parts switched off; logits at the positions `shown`."""
+        check_inputs(self.config, target, source)
+        inputs = [] if source is None else [self._tensor(source.ids), self._tensor(source.mask)]
+        with self._watching:
+            found = inner_values(self._watched_model, self._tensor(target.ids), self._tensor(shown), switches, *inputs)
+        return {name: _array(tensor) for name, tensor in found.items()}
 
     @cached_property
     def _watched_model(self) -> Any:

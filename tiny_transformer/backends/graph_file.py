@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tiny_transformer.backends.inner_values import Node
+from tiny_transformer.backends.observed_values import Node
 from tiny_transformer.bundle import CONFIG, EMBEDDING
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import BackendError, Sentence

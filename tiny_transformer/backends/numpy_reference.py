@@ -16,7 +16,7 @@ from tiny_transformer.backends.base import (
     check_step,
     check_threads,
 )
-from tiny_transformer.backends.inner_values import AFTER, BEFORE, EMBEDDED, Keep
+from tiny_transformer.backends.observed_values import AFTER, BEFORE, EMBEDDED, Keep
 from tiny_transformer.backends.paper import Maps, Paper
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.config import ModelConfig

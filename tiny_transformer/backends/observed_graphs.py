@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tiny_transformer.backends.graph_file import read_graph
-from tiny_transformer.backends.inner_values import Keep, find_values
+from tiny_transformer.backends.observed_values import Keep, find_values
 from tiny_transformer.bundle import FILES
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import BackendError

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,8 @@ from tiny_transformer.backends.base import (
     cores,
 )
 from tiny_transformer.backends.graph_file import addressable, check_graph, with_outputs
-from tiny_transformer.backends.inner_values import Keep
 from tiny_transformer.backends.observed_graphs import GraphObserver
+from tiny_transformer.backends.observed_values import Keep
 from tiny_transformer.bundle import (
     ATTENTION_ONNX,
     DECODER_INT8,
@@ -280,13 +281,8 @@ class OrtBackend:
         return state.logits
 
     def _run(self, graph: str, run: Callable[..., Any], *arguments: Any) -> Any:
-        """What a run of a graph gives; a graph that asks for more memory than there is becomes one sentence."""
-        try:
-            return run(*arguments) if self._observer is None else self._observer.run(graph, run, *arguments)
-        except Exception as error:  # pybind types of its own, and RuntimeError
-            path = self._bundle.folder / graph
-            template = "ONNX Runtime cannot run {path} ({reason}); make it again with: python -m export all {parent}"
-            raise BackendError(template, path=path, reason=_first_line(error), parent=path.parent) from None
+        chosen = run if self._observer is None else partial(self._observer.run, graph, run)
+        return run_graph(self._bundle.folder / graph, chosen, *arguments)
 
     def _bind_new(self, state: OrtState, shape: tuple[int, int]) -> None:
         """Buffers for new tokens (B T), where they stand, and the logits that come of them."""
@@ -422,6 +418,15 @@ def open_session(path: Path, threads: int, more_outputs: Sequence[str] = ()) -> 
         )
     except Exception as error:  # pybind types of its own, and RuntimeError
         template = "ONNX Runtime cannot load {path} ({reason}); make it again with: python -m export all {parent}"
+        raise BackendError(template, path=path, reason=_first_line(error), parent=path.parent) from None
+
+
+def run_graph(path: Path, run: Callable[..., Any], *arguments: Any) -> Any:
+    """What a run of a graph gives; a graph that asks for more memory than there is becomes one sentence."""
+    try:
+        return run(*arguments)
+    except Exception as error:  # pybind types of its own, and RuntimeError
+        template = "ONNX Runtime cannot run {path} ({reason}); make it again with: python -m export all {parent}"
         raise BackendError(template, path=path, reason=_first_line(error), parent=path.parent) from None
 
 

@@ -18,7 +18,7 @@ import torch
 
 from tiny_transformer.atomic import replacing_file
 from tiny_transformer.backends.eager import EagerBackend, set_threads, torch_device
-from tiny_transformer.backends.inner_values import Keep, Node, find_values
+from tiny_transformer.backends.observed_values import Keep, Node, find_values
 from tiny_transformer.bundle import TORCHSCRIPT, Bundle
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import BackendError, BundleError

@@ -1,7 +1,7 @@
 """Where two backends part: the first part of the model whose result is another than its input explains.
 
-Both backends run the same example and show the values inside (`backends/inner_values.py`). Each part is then computed
-once more in float64, by `backends/paper.py`, from the very values that the backend itself handed to this part. What
+Both backends run the same example and show the values inside (`backends/observed_values.py`). Each part is then
+computed once more in float64, by `backends/paper.py`, from the very values that the backend itself handed to this part. What
 is left between that and the backend's own result is the part's own error: errors of earlier parts are not in it. So a
 fault is found in its own part even where 8-bit or bfloat16 numbers differ from the first part on.
 
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tiny_transformer.backends.base import Backend, Batch, Observable
-from tiny_transformer.backends.inner_values import AFTER, BEFORE, EMBEDDED, norm_names
+from tiny_transformer.backends.observed_values import AFTER, BEFORE, EMBEDDED, norm_names
 from tiny_transformer.backends.paper import Paper
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.config import ModelConfig

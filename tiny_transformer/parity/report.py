@@ -27,7 +27,7 @@ class CaseResult:
     """One comparison. Differences are over real positions; padding means nothing."""
 
     candidate: str
-    kind: str  # full, cached, chunk, reorder, attention, greedy, beam, task
+    kind: str  # full, cached, chunk, reorder, attention, inside, greedy, beam, task
     name: str
     passed: bool
     max_absolute: float = 0.0

@@ -4,12 +4,20 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from tiny_transformer.backends.base import CLOSE, Backend, Tolerance, cores
-from tiny_transformer.bundle import Bundle
-from tiny_transformer.parity.cases import TensorCase, full_of_cached, rows_alone, tensor_cases
+from tiny_transformer.bundle import INSIDE_ONNX, Bundle
+from tiny_transformer.parity.cases import (
+    InsideCase,
+    TensorCase,
+    full_of_cached,
+    inside_cases,
+    rows_alone,
+    tensor_cases,
+)
 from tiny_transformer.parity.report import CaseResult, ParityReport, finite
 from tiny_transformer.parity.self_test import expected_logits, versions
 from tiny_transformer.parity.texts import Step, TextReference, text_steps, training_step
@@ -81,8 +89,11 @@ def verify_bundle(
     reference = open_backend(bundle, "eager", device="cpu")
     ran_on = {**versions(), "threads": f"PyTorch 1, ONNX Runtime {cores()}, {cores()} cases at a time"}
     report = ParityReport(reference="eager", candidates=(), versions=ran_on, cases=(), files=files)
+    inside: list[Step] = []
+    if bundle.has(INSIDE_ONNX) and "onnx" in names:
+        inside = [*_inside_steps(bundle, reference)]
     with one_torch_thread():
-        report = _compared(report, bundle, reference, candidates, progress, quick=quick, at_once=cores())
+        report = _compared(report, bundle, reference, candidates, progress, inside, quick=quick, at_once=cores())
         if quick or report.failures:
             return report
         rounded = [candidate.backend for candidate in candidates if candidate.tolerance is None]
@@ -109,6 +120,7 @@ def _compared(
     reference: Backend,
     candidates: Sequence[Candidate],
     progress: Progress,
+    inside: Sequence[Step] = (),
     *,
     quick: bool = False,
     at_once: int = 1,
@@ -118,7 +130,7 @@ def _compared(
     cases = tensor_cases(bundle.config)
     if quick:
         cases = [case for case in cases if case.kind != "full" or case.is_ragged or case.n_tokens <= QUICK_TOKENS]
-    steps = list(_tensor_steps(reference, candidates, cases))
+    steps = [*_tensor_steps(reference, candidates, cases), *inside]
     for candidate in candidates:
         allowed = None if candidate.tolerance is None else candidate.tolerance.absolute
         steps += text_steps(texts, candidate.backend, allowed, small=candidate.small, quick=quick)
@@ -170,6 +182,23 @@ def _tensor_steps(reference: Backend, candidates: Sequence[Candidate], cases: Se
         if takers:
             work = case.n_tokens * (1 + len(takers))
             yield Step(f"logits, {case.name}", work, partial(compare, case, takers))
+
+
+def _inside_steps(bundle: Bundle, reference: Any) -> Iterator[Step]:
+    """Every inner value of the graph `inside.onnx`, the whole model and parts of it off, against hooks on eager."""
+    from tiny_transformer.backends.inside_graph import InsideGraph
+
+    graph = InsideGraph(bundle)
+
+    def compare(case: InsideCase) -> list[CaseResult]:
+        given = case.target, case.source
+        expected = reference.inside(*given, case.shown, case.switches)
+        found = graph.run(*given, sorted(expected), shown=case.shown.tolist(), switches=case.switches)
+        parts = [expected[name] for name in found], [*found.values()]
+        return [_result("onnx", "inside", case.name, *parts, CLOSE)]
+
+    for case in inside_cases(bundle.config):
+        yield Step(f"inner values, {case.name}", 4 * case.target.ids.size, partial(compare, case))
 
 
 def _of_rounding(reference: Backend, candidate: Backend, cases: Sequence[TensorCase]) -> Tolerance:
