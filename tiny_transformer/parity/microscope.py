@@ -1,9 +1,9 @@
 """Where two backends part: the first part of the model whose result is another than its input explains.
 
 Both backends run the same example and show the values inside (`backends/observed_values.py`). Each part is then
-computed once more in float64, by `backends/paper.py`, from the very values that the backend itself handed to this part. What
-is left between that and the backend's own result is the part's own error: errors of earlier parts are not in it. So a
-fault is found in its own part even where 8-bit or bfloat16 numbers differ from the first part on.
+computed once more in float64, by `backends/paper.py`, from the very values that the backend itself handed to this
+part. What is left between that and the backend's own result is the part's own error: errors of earlier parts are not
+in it. So a fault is found in its own part even where 8-bit or bfloat16 numbers differ from the first part on.
 
 Shapes: T positions of a row, D model width, V vocabulary.
 """
