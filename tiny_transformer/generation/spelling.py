@@ -10,11 +10,12 @@ from itertools import combinations
 from tiny_transformer.tokenizer import Tokenizer
 
 _FEWEST_SHOUTED = 5  # letters of a sentence in capitals: USA and NATO are no shouting
-_WORD = re.compile(r"[^\W\d_]+")
+_CAPITAL = re.compile("[A-ZÄÖÜ]")
+_WORD = re.compile("[A-Za-zÀ-ÿ]+")
 _LETTERS = {"ae": "ä", "oe": "ö", "ue": "ü", "Ae": "Ä", "Oe": "Ö", "Ue": "Ü", "ss": "ß"}
 _TYPED = re.compile("[AaOo]e|(?<![aeqAEQ])ue|Ue|ss")  # not the u of neue, teuer and quer
 _MOST_TYPED = 4  # places of one word that are tried: 16 spellings
-_ELSEWHERE = re.compile(r"[äöüÄÖÜß@/\\\d]")  # the keyboard has them, or it is an address or a code
+_AS_MEANT = re.compile(r"[äöüÄÖÜß@/\\0-9]")  # the keyboard has them, or it is an address or a code
 
 
 def usual_spelling(sentence: str, tokenizer: Tokenizer, languages: tuple[str, ...]) -> str:
@@ -25,15 +26,16 @@ def usual_spelling(sentence: str, tokenizer: Tokenizer, languages: tuple[str, ..
 
 def without_capitals(sentence: str) -> str:
     """A sentence or a long word in capitals alone, in small letters; abbreviations and codes as they are."""
-    words = _WORD.findall(sentence)
-    shouted = all(word.isupper() for word in words) and sum(map(len, words)) >= _FEWEST_SHOUTED
-    bare = sentence.lstrip()
-    return sentence[: -len(bare)] + bare.capitalize() if shouted and bare else sentence
+    capitals = list(_CAPITAL.finditer(sentence))
+    if len(capitals) < _FEWEST_SHOUTED or len(capitals) < sum(map(str.isalpha, sentence)):
+        return sentence
+    first = capitals[0].end()
+    return sentence[:first] + sentence[first:].lower()
 
 
 def with_umlauts(sentence: str, tokenizer: Tokenizer) -> str:
     """German without umlauts, with them; a sentence that has one was typed as it is meant."""
-    if _ELSEWHERE.search(sentence) or not _TYPED.search(sentence):
+    if _AS_MEANT.search(sentence) or not _TYPED.search(sentence):
         return sentence
     return _WORD.sub(lambda word: _respelled(word.group(), tokenizer), sentence)
 
