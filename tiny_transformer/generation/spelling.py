@@ -50,4 +50,4 @@ def _respelled(word: str, tokenizer: Tokenizer) -> str:
                 spelled = spelled[: place.start()] + _LETTERS[place.group()] + spelled[place.end() :]
             spellings.append(spelled)
     # Behind a space, as most words stand. Of two with as many tokens: no ß, uel as in aktuell, and the most umlauts.
-    return min(spellings, key=lambda s: (len(tokenizer.encode(f" {s}")), s.count("ß") + s.count("ül"), len(s)))
+    return min(spellings, key=lambda s: (len(tokenizer.encode(f" {s}")), s.count("ß") + s.count("ül"), len(s), s))
