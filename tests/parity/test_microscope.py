@@ -24,7 +24,7 @@ from tiny_transformer.backends.paper import Paper
 from tiny_transformer.backends.torchscript import load_archive, open_torchscript, script, silenced
 from tiny_transformer.bundle import DECODER_ONNX, TORCHSCRIPT, Bundle
 from tiny_transformer.errors import BackendError, InputError
-from tiny_transformer.model import load_model
+from tiny_transformer.model import load_model, weights_of
 from tiny_transformer.parity.cases import TensorCase, tensor_cases
 from tiny_transformer.parity.microscope import Located, first_part, where
 
@@ -165,6 +165,19 @@ def test_a_fault_of_the_cache_alone_is_named(exported: Exported) -> None:
     candidate = EagerBackend(model, bundle.config)
     assert named(eager_of(bundle), candidate, example(bundle, "ragged padding")) is None
     assert named(eager_of(bundle), candidate, example(bundle)) == "embedding of the target"
+
+
+def test_large_numbers_on_the_way_are_no_fault(exported: Exported) -> None:
+    """Trained models have numbers of a thousand in their stream: what is added to them loses its last digits."""
+    bundle = exported(GPT)
+    model = load_model(bundle)
+    with torch.no_grad():
+        model.embedding.tokens.weight[:, 3] = 1000.0
+        for layer in model.decoder.layers:
+            layer.self_attention.output.weight *= 0.01
+            layer.self_attention.output.bias *= 0.01
+    eager = EagerBackend(model, bundle.config)
+    assert named(eager, NumpyBackend(bundle.config, weights_of(model)), example(bundle)) is None
 
 
 def test_numbers_that_are_none_are_named(exported: Exported) -> None:

@@ -28,11 +28,17 @@ from tiny_transformer.parity.cases import TensorCase, tensor_cases
 from tiny_transformer.parity.report import finite
 from tiny_transformer.parity.verification import Progress
 
-# How large a part's own error may be, as a share of the largest number that the part computes. The command
+
+class _Precision(NamedTuple):
+    """How large a part's own error may be."""
+
+    limit: float  # as a share of the largest number that the part computes
+    unit: float  # so much of every number of its result is lost with the last digits; in a sum these are large numbers
+
+
 # `python -m export verify FOLDER --where` prints what is measured: with the shipped models at most 2e-6 in float32,
-# 0.05 in 8 bits and 0.03 in bfloat16.
-OF_FLOAT32 = 1e-5
-OF_ROUNDING = 0.15
+# 0.05 in 8 bits and 0.03 in bfloat16, whose numbers have 8 binary digits.
+FLOAT32, ROUNDED = _Precision(1e-5, 2**-23), _Precision(0.15, 2**-8)
 
 
 class Place(NamedTuple):
@@ -195,7 +201,7 @@ class _Observation(NamedTuple):
     """What one backend did with an example, row by row and part by part."""
 
     config: ModelConfig
-    limit: float
+    precision: _Precision
     rows: "list[list[_Judged]]"
 
 
@@ -209,7 +215,7 @@ def _observation(paper: Paper, backend: Backend, example: TensorCase, *, rounded
         source = example.source
         source_ids = None if source is None else source.ids[b, : source.lengths[b]]
         rows.append(list(_judged(paper, row, example.target.ids[b, : example.target.lengths[b]], source_ids)))
-    return _Observation(paper.config, OF_ROUNDING if rounded else OF_FLOAT32, rows)
+    return _Observation(paper.config, ROUNDED if rounded else FLOAT32, rows)
 
 
 def _observable(backend: Backend) -> Any:
@@ -225,7 +231,8 @@ def _compared(reference: _Observation, candidate: _Observation) -> list[Part]:
         ours, theirs = ([row[i] for row in observation.rows] for observation in (reference, candidate))
         pairs = list(zip(ours, theirs, strict=True))
         # A backend that parts from the paper parts from the other one, too, whichever of the two is at fault.
-        owns = [(_own(ours), reference.limit), (_own(theirs), candidate.limit)]
+        precisions = (reference.precision, candidate.precision)
+        owns = [(_own(rows, p.unit), p.limit) for rows, p in zip((ours, theirs), precisions, strict=True)]
         own, limit = max(owns, key=lambda pair: pair[0] / pair[1])
         parts.append(
             Part(
@@ -241,11 +248,11 @@ def _compared(reference: _Observation, candidate: _Observation) -> list[Part]:
     return parts
 
 
-def _own(rows: "Sequence[_Judged]") -> float:
-    """A part's own error as a share of the largest number that it computes."""
-    error = max(_largest(judged.found - judged.expected) for judged in rows)
-    # A sub-layer that gives next to nothing still rounds the sum that it is added to.
-    size = max(max(_largest(judged.computed), _largest(judged.expected) / 1000) for judged in rows)
+def _own(rows: "Sequence[_Judged]", unit: float) -> float:
+    """A part's own error, less what the last digits of its result hold, as a share of the largest that it computes."""
+    errors = [np.abs(judged.found - judged.expected) - unit * np.abs(judged.expected) for judged in rows]
+    error = max(_largest(np.maximum(found, 0.0)) for found in errors)
+    size = max(_largest(judged.computed) for judged in rows)
     return error / size if np.isfinite(size) and size else error
 
 
