@@ -31,7 +31,8 @@ from tiny_transformer.ui.laboratory import (
     query_of,
     switches_of,
 )
-from tiny_transformer.ui.laboratory_views import box_view, lens_table, odds_panel, signed_map, steps_view, without_view
+from tiny_transformer.ui.laboratory_views import lens_table, odds_panel, signed_map, steps_view
+from tiny_transformer.ui.model_views import box_view, without_view
 from tiny_transformer.ui.service import dialogue
 
 __all__ = ["models"]

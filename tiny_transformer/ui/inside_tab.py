@@ -37,18 +37,15 @@ from tiny_transformer.ui.laboratory import (
 from tiny_transformer.ui.laboratory_views import (
     ask,
     attention_table,
-    box_view,
     head_grid,
     lens_overview,
     lens_table,
-    model_map,
     odds_panel,
     signed_map,
     steps_view,
-    switch_board,
-    without_view,
 )
 from tiny_transformer.ui.markup import empty, notes, percent, said, section
+from tiny_transformer.ui.model_views import box_view, model_map, switch_board, without_view
 from tiny_transformer.ui.service import NO_TEXT, PageService
 
 # `laboratory.js` sends what a button asks through this.
