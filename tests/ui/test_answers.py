@@ -1,6 +1,8 @@
 """The generation path behind the page: answers that stream, stop and tell; comparisons; and the look inside."""
 
 import json
+import subprocess
+import sys
 import threading
 import time
 from contextlib import closing
@@ -11,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.models import DEVICES
-from tests.support.ui_fixtures import make_model, models, until
+from tests.support.models import DEVICES, ROOT
+from tests.support.ui_fixtures import make_model, models
 from tests.support.ui_server import SlowBackend
 from tiny_transformer.backends.base import Batch
 from tiny_transformer.errors import InputError
@@ -69,12 +71,32 @@ def test_closing_an_answer_ends_its_work(service: PageService, options: dict[str
     for _ in range(3):
         next(answers)
     answers.close()
-    time.sleep(0.1)
+    assert "beam search" not in [thread.name for thread in threading.enumerate()], "it ended with its answer"
     done = model.backend.steps  # type: ignore[attr-defined]
     time.sleep(0.2)
     assert done < 60
     assert model.backend.steps == done  # type: ignore[attr-defined]
-    assert until(lambda: "beam search" not in [thread.name for thread in threading.enumerate()], 2)
+
+
+# A program that ends while a beam search is running, and nobody has closed its answer.
+LEAVES = """
+import sys
+from tests.support.ui_server import SlowBackend
+from tiny_transformer.text_model import TextModel, load
+from tiny_transformer.ui.streaming import stream_answer
+model = load(sys.argv[1], "onnx")
+slow = TextModel(model.bundle, SlowBackend(model.backend, 0.02))
+answers = stream_answer(slow, "Guten Morgen", {"max_new_tokens": 90, "num_beams": 3}, 3600)
+[next(answers) for _ in range(3)]
+globals()["kept"] = answers
+sys.stdout.write("leaving")
+"""
+
+
+def test_a_program_that_ends_ends_its_beam_search(models: dict[str, Path]) -> None:
+    command = [sys.executable, "-c", LEAVES, str(models["translate"])]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "leaving", "")
 
 
 @pytest.mark.parametrize("options", [{}, {"num_beams": 2}])

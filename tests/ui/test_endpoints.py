@@ -19,7 +19,7 @@ from gradio_client.exceptions import AppError
 from gradio_client.utils import QueueError
 from starlette.requests import Request
 
-from tests.support.ui_fixtures import Served, models, served, until
+from tests.support.ui_fixtures import Served, client, models, page, served, until
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.text_model import load
 from tiny_transformer.ui.models import ModelStore
@@ -27,19 +27,7 @@ from tiny_transformer.ui.page_settings import Limits
 from tiny_transformer.ui.routes import health
 from tiny_transformer.ui.service import PageService
 
-__all__ = ["models"]
-
-
-@pytest.fixture(scope="module")
-def page(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    limits = ("--max-new-tokens", "60", "--max-characters", "500")
-    with served(models.values(), tmp_path_factory.mktemp("page"), *limits) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def client(page: Served) -> Client:
-    return Client(page.url, verbose=False)
+__all__ = ["client", "models", "page"]
 
 
 def test_chat_answers_greedily_and_streams_the_text_so_far(client: Client, models: dict[str, Path]) -> None:

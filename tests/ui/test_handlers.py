@@ -17,8 +17,9 @@ from tiny_transformer.generation.options import OptionInfo
 from tiny_transformer.text_model import load
 from tiny_transformer.ui.about_tab import about
 from tiny_transformer.ui.api import with_options
-from tiny_transformer.ui.chat_tab import ChatTab, _control, defaults, from_visitor, seconds_waited, turns
+from tiny_transformer.ui.chat_tab import ChatTab, from_visitor, seconds_waited, turns
 from tiny_transformer.ui.compare_tab import CompareTab
+from tiny_transformer.ui.controls import _control, defaults
 from tiny_transformer.ui.handlers import beside, language_of, user_errors
 from tiny_transformer.ui.header import availability, build_header
 from tiny_transformer.ui.i18n import STRINGS
