@@ -19,7 +19,8 @@ from tests.support.ui_server import SlowBackend
 from tiny_transformer.backends.base import Batch
 from tiny_transformer.errors import InputError
 from tiny_transformer.text_model import TextModel, load
-from tiny_transformer.ui.compare_tab import run_cards, verdict
+from tiny_transformer.ui.compare_tab import marked, run_cards, verdict
+from tiny_transformer.ui.comparison import BackendRun, Comparison
 from tiny_transformer.ui.inspection import (
     attention_maps,
     inspect_answer,
@@ -228,6 +229,39 @@ def test_comparison_of_one_backend_says_there_is_nothing_to_compare(models: dict
     *_, last = PageService(store, Limits(new_tokens=5)).compare("chat", "hello")
     assert last.verdict == "alone"
     assert "nothing to compare" in verdict(last, "en")
+
+
+def test_a_text_is_marked_from_the_word_where_it_parts_and_every_bar_is_full() -> None:
+    ids = tuple(range(8))
+    texts = {"eager": "The cat is here.", "onnx": "The cat is here.", "onnx-int8": "The cats <b>", "torchscript": "The"}
+    runs = tuple(
+        BackendRun(backend=name, text=text, ids=ids[: 8 - n], state="done", finish_reason="eos")
+        for n, (name, text) in enumerate(texts.items())
+    )
+    shown = run_cards(Comparison(runs, "eager", finished=True), "en")
+    assert shown.count("<mark>") == 1
+    assert '<p>The <mark><span class="tt-unseen">differs from here on: </span>cats &lt;b&gt;</mark></p>' in shown
+    assert shown.count("width:100%") == 4, "each is done, however short its text"
+    assert "<mark>" not in run_cards(Comparison(runs, "eager"), "en"), "while they write, one is only behind"
+    assert marked("The cat is here. And more", "The cat is here.", "en").endswith("</span> And more</mark>")
+
+
+# What the first and the second model on PyTorch take, in a process that has not imported it yet.
+FIRST_AND_SECOND = """
+import sys
+from tiny_transformer.ui.models import ModelStore
+store = ModelStore(sys.argv[1:])
+print(*[store.load(name, "eager").memory for name in ("chat", "translate")])
+"""
+
+
+@pytest.mark.long
+def test_the_model_that_comes_first_does_not_pay_for_the_library(models: dict[str, Path]) -> None:
+    command = [sys.executable, "-c", FIRST_AND_SECOND, *folders(models)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    first, second = map(int, done.stdout.split())
+    assert first - second < 60e6, "importing PyTorch alone takes more than that"
 
 
 def test_comparison_escapes_what_a_model_says(service: PageService) -> None:

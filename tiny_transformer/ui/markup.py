@@ -98,8 +98,9 @@ def attention_map(weights: np.ndarray, rows: Sequence[str], columns: Sequence[st
     items = "".join(f"<li>{html.escape(link)}</li>" for link in links)
     title = html.escape(say(language, "attention_strongest"))
     legend = f'<p class="tt-legend tt-heat" aria-hidden="true">0 %<i></i>{percent(float(weights.max()))}</p>'
+    picture = labelled(weights, rows, columns, language)
     return (
-        f'<div class="tt-map">{legend}<div class="tt-scroll">{labelled(weights, rows, columns, language)}</div>'
+        f'<div class="tt-map">{legend}<div class="tt-scroll" tabindex="0">{picture}</div>'
         f'<p class="tt-words">&nbsp;</p><details><summary>{title}</summary><ul>{items}</ul></details></div>'
     )
 
