@@ -29,7 +29,7 @@ test: $(VENV)/.browser lint types
 	$(PYTEST) -m "alone and not slow"
 	rm -rf $(TEST_SHARED)
 
-test-all: $(VENV)/.browser lint types
+test-all: $(VENV)/.browser $(VENV)/.emulated lint types
 	$(PYTEST) $(SPREAD) -m "not alone"
 	$(PYTEST) -m alone
 	rm -rf $(TEST_SHARED)
@@ -85,6 +85,11 @@ $(VENV)/.browser: $(VENV)/.dev
 	|| { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq chromium && chromium --version >/dev/null; } \
 	|| { echo "make test needs Chromium: install the package chromium, or run \
 	'$(BIN)/playwright install chromium'; make check needs none." >&2; exit 1; }
+	@touch $@
+
+# Other processors for the slow sweep: qemu-user, and a Python of the other architecture (220 MB). Only root installs.
+$(VENV)/.emulated: $(VENV)/.dev tests/support/emulation.py
+	$(BIN)/python -m tests.support.emulation $(VENV)/emulated
 	@touch $@
 
 clean:

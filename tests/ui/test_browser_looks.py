@@ -86,7 +86,7 @@ def test_phone_shows_everything_without_scrolling_sideways(browser: Browser, pag
                 expect(page.locator(".tt-verdict")).to_be_visible()
             if name == "Look inside":
                 page.locator("#tt-inside-run").click()
-                expect(page.locator("#tt-map svg").first).to_be_visible()
+                expect(page.locator("#tt-map table")).to_be_visible()
             assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], name
         background = page.evaluate("getComputedStyle(document.body).backgroundColor")
         lightness = sum(map(int, re.findall(r"\d+", background)[:3])) / 3
@@ -108,7 +108,7 @@ def test_no_part_of_the_page_has_a_scroll_bar_below_it(browser: Browser, page_se
             page.get_by_role("tab", name=name).click()
             if name == "Look inside":
                 page.locator("#tt-inside-run").click()
-                expect(page.locator("#tt-map svg").first).to_be_visible()
+                expect(page.locator("#tt-map table")).to_be_visible()
             assert page.evaluate(SCROLLERS) == [], name
 
 
@@ -164,7 +164,7 @@ def test_axe_finds_nothing_wrong_on_any_tab_light_or_dark(browser: Browser, page
         answered(page)
         page.locator("#tt-more button").first.click()
         check_both()
-        for tab, shown in (("compare", "#tt-verdict .tt-verdict"), ("inside", "#tt-map svg")):
+        for tab, shown in (("compare", "#tt-verdict .tt-verdict"), ("inside", "#tt-map table")):
             page.locator(f"[role=tab][data-tab-id={tab}]").click()
             page.locator(f"#tt-{tab}-run").click()
             expect(page.locator(shown).first).to_be_visible()

@@ -42,6 +42,7 @@ class BackendSpec:
     needs: Callable[[ModelConfig], Sequence[str]] = lambda _: ()  # those of them that it cannot do without
     tolerance: Tolerance | None  # on logits, against eager; None: rounded weights, which only the task can judge
     reference_only: bool = False  # for proof and teaching: never chosen by itself, and too slow to serve
+    instead: str = ""  # the backend that runs a folder where a self-test finds this one wrong
 
     def open(self, bundle: Bundle, device: str | None = None, threads: int | None = None) -> Backend:
         """Import the backend and open a folder's model on it."""
@@ -105,6 +106,7 @@ BACKENDS = {
             install=_ONNX,
             opener="onnx_runtime:open_ort",
             arguments={"int8": True},
+            instead="onnx",
             reads=(ATTENTION_ONNX, *INT8_FILES),
             needs=lambda config: [*graph_files(config, INT8).values(), WEIGHTS_INT8],
             tolerance=None,
@@ -205,6 +207,11 @@ def one_torch_thread() -> Iterator[None]:
 def files_read(bundle: Bundle, name: str) -> list[str]:
     """The files of the folder that a backend's user relies on: what a parity report must vouch for."""
     return [file for file in (*REQUIRED, *BACKENDS[name].reads) if bundle.has(file)]
+
+
+def on_cpu(choice: Choice) -> bool:
+    """Whether a backend runs on the CPU: it does unless it can run on a GPU, one is there, and nobody asked for cpu."""
+    return choice.device == "cpu" or not (BACKENDS[choice.name].on_gpu and has_nvidia_gpu())
 
 
 def has_nvidia_gpu() -> bool:

@@ -4,12 +4,13 @@ Shapes: B batch, T new or target tokens, S source, V vocabulary, L layers, H hea
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from tiny_transformer.backends.observed_values import Keep
 from tiny_transformer.checks import check_whole
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import InputError
@@ -180,4 +181,17 @@ class Backend(Protocol):
 
     def attention(self, target: Batch, source: Batch | None) -> AttentionArrays:
         """Every attention weight of one pass over the whole target."""
+        ...
+
+
+@runtime_checkable
+class Observable(Protocol):
+    """A backend that can show the values inside its model, so that a difference can be followed to where it begins."""
+
+    def weights(self) -> Mapping[str, np.ndarray]:
+        """The parameters of the model by name, before anything was rounded to 8 bits."""
+        ...
+
+    def observed(self, keep: Keep) -> Backend:
+        """The same model as a backend whose runs hand every inner value (`backends/observed_values.py`) to `keep`."""
         ...
