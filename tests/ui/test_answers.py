@@ -6,21 +6,24 @@ import sys
 import threading
 import time
 from contextlib import closing
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tests.support.models import DEVICES, ROOT
 from tests.support.ui_fixtures import make_model, models
 from tests.support.ui_server import SlowBackend
 from tiny_transformer.backends.base import Batch
 from tiny_transformer.errors import InputError
+from tiny_transformer.parity.microscope import Place
 from tiny_transformer.text_model import TextModel, load
 from tiny_transformer.ui.compare_tab import marked, run_cards, verdict
-from tiny_transformer.ui.comparison import BackendRun, Comparison
+from tiny_transformer.ui.comparison import BackendRun, Comparison, Difference
 from tiny_transformer.ui.inspection import (
     attention_maps,
     inspect_answer,
@@ -217,6 +220,33 @@ def test_comparison_catches_a_backend_that_is_off_by_one_percent(models: dict[st
     assert "ONNX Runtime differs" in verdict(last, "en")
 
 
+@pytest.mark.parametrize(
+    ("place", "english", "chinese"),
+    [
+        (Place("decoder", "cross-attention", 2), "decoder layer 2, cross-attention.", "解码器第 2 层，交叉注意力。"),
+        (Place("encoder", "embedding"), "encoder, embedding.", "编码器，嵌入。"),
+        (Place("decoder", "output"), "differs: output.", "部分：输出。"),
+    ],
+)
+def test_the_verdict_names_the_part_that_differs(place: Place, english: str, chinese: str) -> None:
+    runs = tuple(BackendRun(backend=name, text="x", ids=(1,), state="done") for name in ("eager", "onnx"))
+    found = Comparison(runs, "eager", (Difference("onnx", None, 0.5, 1e-4, passed=False, place=place),), finished=True)
+    assert english in verdict(found, "en")
+    assert chinese in verdict(found, "zh")
+
+
+def test_a_fault_planted_in_a_backend_is_named_on_the_page(models: dict[str, Path]) -> None:
+    store = ModelStore(folders(models))
+    eager = store.load("translate", "eager")
+    wrong = load(models["translate"], "eager")
+    with torch.no_grad():
+        wrong.backend.model.decoder.layers[1].feed_forward.output.weight.mul_(1.5)  # type: ignore[attr-defined]
+    store._loaded["translate", "torchscript"] = replace(eager, model=wrong)
+    *_, last = PageService(store, Limits(new_tokens=8)).compare("translate", "Guten Tag")
+    assert last.verdict == "differ"
+    assert last.differences[0].place == Place("decoder", "feed-forward", 2)
+
+
 def test_comparison_looks_at_the_logits_of_every_sentence(models: dict[str, Path]) -> None:
     service = PageService(ScaledModelStore(folders(models)), Limits(new_tokens=10))
     *_, last = service.compare("translate", "Guten Morgen. Wie geht es dir?")
@@ -266,8 +296,6 @@ def test_the_model_that_comes_first_does_not_pay_for_the_library(models: dict[st
 
 def test_comparison_escapes_what_a_model_says(service: PageService) -> None:
     *_, last = service.compare("chat", "hello")
-    from dataclasses import replace
-
     hostile = replace(last, runs=tuple(replace(run, text="<script>alert(1)</script>") for run in last.runs))
     assert "<script" not in run_cards(hostile, "en")
 

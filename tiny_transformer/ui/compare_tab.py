@@ -6,6 +6,7 @@ from contextlib import closing
 
 import gradio as gr
 
+from tiny_transformer.parity.microscope import Place
 from tiny_transformer.ui.comparison import BackendRun, Comparison, Difference
 from tiny_transformer.ui.handlers import QUIET, language_of, user_errors
 from tiny_transformer.ui.header import Header, PromptBox
@@ -78,6 +79,8 @@ def _words(comparison: Comparison, language: Language) -> str:
             value=number(worst.max_difference),
             tolerance=number(worst.tolerance),
         )
+        if worst.place is not None:
+            words += say(language, "verdict_part", part=part_name(worst.place, language))
     elif comparison.verdict == "tie":
         words = say(language, "verdict_tie", n=min(d.first_difference for d in checked if d.first_difference))
     else:
@@ -90,6 +93,14 @@ def _words(comparison: Comparison, language: Language) -> str:
         )
     rounded = any(difference.passed is None for difference in comparison.differences)
     return words + (say(language, "verdict_int8") if rounded else "")
+
+
+def part_name(place: Place, language: Language) -> str:
+    """A part of the model in words."""
+    names = {"stack": say(language, f"part_{place.stack}"), "kind": say(language, f"part_{place.kind}")}
+    if place.kind == "output":
+        return names["kind"]
+    return say(language, "part_outside" if place.layer is None else "part_in_layer", **names, n=place.layer)
 
 
 def _table(comparison: Comparison, language: Language) -> str:
