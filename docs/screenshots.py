@@ -11,11 +11,12 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from tiny_transformer.ui.header import EXAMPLES
 from tiny_transformer.ui.page_settings import Settings
 from tiny_transformer.ui.server import serve
 
 ROOT = Path(__file__).resolve().parents[1]
-WIDE, PHONE = {"width": 1200, "height": 800}, {"width": 360, "height": 740}
+WIDE, PHONE = {"width": 1200, "height": 800}, {"width": 390, "height": 740}
 LOOKS = {
     "light": {"viewport": WIDE, "color_scheme": "light"},
     "dark": {"viewport": WIDE, "color_scheme": "dark"},
@@ -86,14 +87,12 @@ def chat(page: Page) -> None:
 
 
 def translate(page: Page) -> None:
-    """A German and a Chinese sentence."""
+    """A letter of three paragraphs."""
     choose_translator(page)
-    for text in ("Der Hund schläft unter dem Tisch.", "我明天要去北京。"):
-        page.locator("#tt-message textarea").fill(text)
-        page.keyboard.press("Enter")
-        page.wait_for_timeout(200)
-        page.locator("#tt-stop").wait_for(state="hidden", timeout=60_000)
-        page.wait_for_timeout(300)
+    page.locator("#tt-source textarea").fill(EXAMPLES["translate"][-1])
+    page.locator("#tt-translate").click()
+    page.locator("#tt-translation-line details").wait_for(timeout=60_000)
+    page.wait_for_timeout(300)
 
 
 def before(page: Page) -> None:

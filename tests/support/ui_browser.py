@@ -62,9 +62,10 @@ def _own(address: str, url: str) -> bool:
 def open_page(page: Page, url: str) -> None:
     """The page, once it is ready."""
     page.goto(url)
-    expect(page.locator("#tt-message textarea")).to_be_visible()
-    # Examples come with the recalled dialogue: from then on the page is ready. A model that cannot be used has none.
-    expect(page.locator("#tt-chat .example, #tt-chat .message, .tt-problem").first).to_be_visible()
+    expect(page.locator("body[data-task]")).to_have_count(1)  # the conversation has been recalled
+    # From then on the page is ready. A model that cannot be used has no examples.
+    ready = "#tt-chat .example, #tt-chat .message, .tt-problem, #tt-source textarea"
+    expect(page.locator(ready).filter(visible=True).first).to_be_visible()
 
 
 def choose_model(page: Page, name: str) -> None:
@@ -97,6 +98,19 @@ def answered(page: Page, count: int = 1) -> str:
     expect(page.locator("#tt-chat .bot .tt-line").last).to_contain_text(re.compile("tokens|词元|stopped|已停止"))
     expect(page.locator("#tt-send")).to_be_visible()
     return answer(page)
+
+
+def translate(page: Page, text: str) -> None:
+    """Write a text into the translator and press its button."""
+    page.locator("#tt-source textarea").fill(text)
+    page.locator("#tt-translate").click()
+
+
+def translated(page: Page) -> str:
+    """Wait for the end of the translation; its text."""
+    expect(page.locator("#tt-translation-line .tt-line")).to_contain_text(re.compile("tokens|词元"))
+    expect(page.locator("#tt-translate")).to_be_visible()
+    return page.locator("#tt-translation textarea").input_value()
 
 
 def answer(page: Page) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from gradio_client import Client
 
 from tests.support.models import ROOT, once_per_run
 from tiny_transformer.bundle import Bundle, save_bundle
@@ -97,6 +98,20 @@ def served(models: Iterable[Path | str], folder: Path, *options: str, delay: flo
             process.communicate(timeout=30)
     log_text = (folder / "log").read_text()
     assert "A handler failed" not in log_text, log_text
+
+
+@pytest.fixture(scope="module")
+def page(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A page for programs, as fast as it can."""
+    limits = ("--max-new-tokens", "60", "--max-characters", "500")
+    with served(models.values(), tmp_path_factory.mktemp("page"), *limits) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def client(page: Served) -> Client:
+    """Gradio's own client of that page."""
+    return Client(page.url, verbose=False)
 
 
 def until(condition: Callable[[], bool], seconds: float) -> bool:

@@ -1,23 +1,29 @@
 """The generation path behind the page: answers that stream, stop and tell; comparisons; and the look inside."""
 
 import json
+import subprocess
+import sys
 import threading
 import time
 from contextlib import closing
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from tests.support.models import DEVICES
-from tests.support.ui_fixtures import make_model, models, until
+from tests.support.models import DEVICES, ROOT
+from tests.support.ui_fixtures import make_model, models
 from tests.support.ui_server import SlowBackend
 from tiny_transformer.backends.base import Batch
 from tiny_transformer.errors import InputError
+from tiny_transformer.parity.microscope import Place
 from tiny_transformer.text_model import TextModel, load
-from tiny_transformer.ui.compare_tab import run_cards, verdict
+from tiny_transformer.ui.compare_tab import marked, run_cards, verdict
+from tiny_transformer.ui.comparison import BackendRun, Comparison, Difference
 from tiny_transformer.ui.inspection import (
     attention_maps,
     inspect_answer,
@@ -69,12 +75,32 @@ def test_closing_an_answer_ends_its_work(service: PageService, options: dict[str
     for _ in range(3):
         next(answers)
     answers.close()
-    time.sleep(0.1)
+    assert "beam search" not in [thread.name for thread in threading.enumerate()], "it ended with its answer"
     done = model.backend.steps  # type: ignore[attr-defined]
     time.sleep(0.2)
     assert done < 60
     assert model.backend.steps == done  # type: ignore[attr-defined]
-    assert until(lambda: "beam search" not in [thread.name for thread in threading.enumerate()], 2)
+
+
+# A program that ends while a beam search is running, and nobody has closed its answer.
+LEAVES = """
+import sys
+from tests.support.ui_server import SlowBackend
+from tiny_transformer.text_model import TextModel, load
+from tiny_transformer.ui.streaming import stream_answer
+model = load(sys.argv[1], "onnx")
+slow = TextModel(model.bundle, SlowBackend(model.backend, 0.02))
+answers = stream_answer(slow, "Guten Morgen", {"max_new_tokens": 90, "num_beams": 3}, 3600)
+[next(answers) for _ in range(3)]
+globals()["kept"] = answers
+sys.stdout.write("leaving")
+"""
+
+
+def test_a_program_that_ends_ends_its_beam_search(models: dict[str, Path]) -> None:
+    command = [sys.executable, "-c", LEAVES, str(models["translate"])]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "leaving", "")
 
 
 @pytest.mark.parametrize("options", [{}, {"num_beams": 2}])
@@ -194,6 +220,33 @@ def test_comparison_catches_a_backend_that_is_off_by_one_percent(models: dict[st
     assert "ONNX Runtime differs" in verdict(last, "en")
 
 
+@pytest.mark.parametrize(
+    ("place", "english", "chinese"),
+    [
+        (Place("decoder", "cross-attention", 2), "decoder layer 2, cross-attention.", "解码器第 2 层，交叉注意力。"),
+        (Place("encoder", "embedding"), "encoder, embedding.", "编码器，嵌入。"),
+        (Place("decoder", "output"), "differs: output.", "部分：输出。"),
+    ],
+)
+def test_the_verdict_names_the_part_that_differs(place: Place, english: str, chinese: str) -> None:
+    runs = tuple(BackendRun(backend=name, text="x", ids=(1,), state="done") for name in ("eager", "onnx"))
+    found = Comparison(runs, "eager", (Difference("onnx", None, 0.5, 1e-4, passed=False, place=place),), finished=True)
+    assert english in verdict(found, "en")
+    assert chinese in verdict(found, "zh")
+
+
+def test_a_fault_planted_in_a_backend_is_named_on_the_page(models: dict[str, Path]) -> None:
+    store = ModelStore(folders(models))
+    eager = store.load("translate", "eager")
+    wrong = load(models["translate"], "eager")
+    with torch.no_grad():
+        wrong.backend.model.decoder.layers[1].feed_forward.output.weight.mul_(1.5)  # type: ignore[attr-defined]
+    store._loaded["translate", "torchscript"] = replace(eager, model=wrong)
+    *_, last = PageService(store, Limits(new_tokens=8)).compare("translate", "Guten Tag")
+    assert last.verdict == "differ"
+    assert last.differences[0].place == Place("decoder", "feed-forward", 2)
+
+
 def test_comparison_looks_at_the_logits_of_every_sentence(models: dict[str, Path]) -> None:
     service = PageService(ScaledModelStore(folders(models)), Limits(new_tokens=10))
     *_, last = service.compare("translate", "Guten Morgen. Wie geht es dir?")
@@ -208,10 +261,41 @@ def test_comparison_of_one_backend_says_there_is_nothing_to_compare(models: dict
     assert "nothing to compare" in verdict(last, "en")
 
 
+def test_a_text_is_marked_from_the_word_where_it_parts_and_every_bar_is_full() -> None:
+    ids = tuple(range(8))
+    texts = {"eager": "The cat is here.", "onnx": "The cat is here.", "onnx-int8": "The cats <b>", "torchscript": "The"}
+    runs = tuple(
+        BackendRun(backend=name, text=text, ids=ids[: 8 - n], state="done", finish_reason="eos")
+        for n, (name, text) in enumerate(texts.items())
+    )
+    shown = run_cards(Comparison(runs, "eager", finished=True), "en")
+    assert shown.count("<mark>") == 1
+    assert '<p>The <mark><span class="tt-unseen">differs from here on: </span>cats &lt;b&gt;</mark></p>' in shown
+    assert shown.count("width:100%") == 4, "each is done, however short its text"
+    assert "<mark>" not in run_cards(Comparison(runs, "eager"), "en"), "while they write, one is only behind"
+    assert marked("The cat is here. And more", "The cat is here.", "en").endswith("</span> And more</mark>")
+
+
+# What the first and the second model on PyTorch take, in a process that has not imported it yet.
+FIRST_AND_SECOND = """
+import sys
+from tiny_transformer.ui.models import ModelStore
+store = ModelStore(sys.argv[1:])
+print(*[store.load(name, "eager").memory for name in ("chat", "translate")])
+"""
+
+
+@pytest.mark.long
+def test_the_model_that_comes_first_does_not_pay_for_the_library(models: dict[str, Path]) -> None:
+    command = [sys.executable, "-c", FIRST_AND_SECOND, *folders(models)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    first, second = map(int, done.stdout.split())
+    assert first - second < 60e6, "importing PyTorch alone takes more than that"
+
+
 def test_comparison_escapes_what_a_model_says(service: PageService) -> None:
     *_, last = service.compare("chat", "hello")
-    from dataclasses import replace
-
     hostile = replace(last, runs=tuple(replace(run, text="<script>alert(1)</script>") for run in last.runs))
     assert "<script" not in run_cards(hostile, "en")
 

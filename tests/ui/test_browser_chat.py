@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -18,10 +19,13 @@ from tests.support.ui_browser import (
     page_served,
     press,
     send,
+    translate,
+    translated,
     visit,
 )
 from tests.support.ui_fixtures import Served, models
 from tiny_transformer.text_model import load
+from tiny_transformer.ui.header import EXAMPLES
 
 __all__ = ["browser", "models", "page_served"]
 
@@ -97,21 +101,24 @@ def test_copy_takes_the_answer_alone(browser: Browser, page_served: Served, mode
         assert page.evaluate("navigator.clipboard.readText()") == text
 
 
-def test_reload_keeps_the_dialogue_of_each_model(browser: Browser, page_served: Served) -> None:
+def test_reload_keeps_model_backend_and_the_dialogue_of_each_model(browser: Browser, page_served: Served) -> None:
     with visit(browser, page_served.url) as page:
         limit_answers(page, 6)
         send(page, "remember me")
         text = answered(page)
+        page.locator("#tt-backend input").click()
+        page.get_by_role("option", name="TorchScript", exact=True).click()
         choose_model(page, "Translate")
-        expect(page.locator("#tt-chat")).to_contain_text("Write German or Chinese")
-        page.locator("#tt-chat .example").last.click()
-        answered(page)
-        expect(page.locator("#tt-chat .tt-line")).to_contain_text("Chinese → English")
+        expect(page.locator("#tt-backend input")).to_have_value("Backend: automatic")
+        translate(page, "我明天要去北京。")
+        translation = translated(page)
         open_page(page, page_served.url)
+        expect(page.locator("#tt-source textarea")).to_have_value("我明天要去北京。")
+        expect(page.locator("#tt-translation textarea")).to_have_value(translation)
+        choose_model(page, "Chat")
         expect(page.locator("#tt-chat .user")).to_have_text("remember me")
         assert answer(page) == text
-        choose_model(page, "Translate")
-        expect(page.locator("#tt-chat .user")).to_have_text("我明天要去北京。")
+        expect(page.locator("#tt-backend input")).to_have_value("TorchScript")
     with visit(browser, page_served.url) as other:
         expect(other.locator("#tt-chat .user")).to_have_count(0), "another visitor sees nothing of it"
 
@@ -123,14 +130,102 @@ def test_leaving_a_model_in_the_middle_of_its_answer_leaves_nothing_behind(
         send(page, "half an answer")
         expect(page.locator("#tt-chat .bot .message-content").first).to_have_text(re.compile("[A-Za-z]{4}"))
         choose_model(page, "Translate")
-        expect(page.locator("#tt-chat .example").first).to_be_visible()
+        expect(page.locator("#tt-translate")).to_be_visible()
+        expect(page.locator("#tt-chat")).to_be_hidden()
         steps = page_served.n_steps
         page.wait_for_timeout(500)
         assert page_served.n_steps == steps
-        expect(page.locator("#tt-chat .user")).to_have_count(0)
-        expect(page.locator("#tt-send")).to_be_visible()
         choose_model(page, "Chat")
+        expect(page.locator("#tt-send")).to_be_visible()
         expect(page.locator("#tt-chat .user")).to_have_text("half an answer")
+
+
+def test_conversations_stand_in_a_list_and_can_be_opened_and_deleted(browser: Browser, page_served: Served) -> None:
+    with visit(browser, page_served.url) as page:
+        limit_answers(page, 3)
+        said, kept = page.locator("#tt-chat .user"), page.locator("#tt-conversations [data-open]")
+        send(page, "first <b>talk</b>")
+        answered(page)
+        page.locator("[data-fresh]").click()
+        expect(page.locator("#tt-chat .example").first).to_be_visible()
+        send(page, "second talk")
+        answered(page)
+        expect(kept).to_have_text(["second talk", "first <b>talk</b>"])
+        kept.last.click()
+        expect(said).to_contain_text("first")
+        expect(kept.last).to_have_attribute("aria-current", "true")
+        open_page(page, page_served.url)
+        expect(said).to_contain_text("first")
+        page.get_by_role("button", name="Delete: first <b>talk</b>").click()
+        expect(page.locator("#tt-chat .example").first).to_be_visible()
+        kept.click()
+        expect(said).to_have_text("second talk")
+        other = page.context.new_page()  # goes on with the same conversation
+        open_page(other, page_served.url)
+        expect(other.locator("#tt-chat .user")).to_have_text("second talk")
+        send(other, "there")
+        answered(other, 2)
+        send(page, "here")
+        answered(page, 2)
+        open_page(other, page_served.url)
+        expect(other.locator("#tt-chat .user")).to_have_text(["second talk", "there"])
+        expect(other.locator("#tt-conversations [data-open]")).to_have_count(2)
+        open_page(page, page_served.url)
+        expect(said).to_have_text(["second talk", "here"])
+
+
+def test_the_translator_keeps_paragraphs_and_its_text_can_be_copied(
+    browser: Browser, page_served: Served, models: dict[str, Path]
+) -> None:
+    with visit(browser, page_served.url, permissions=["clipboard-read", "clipboard-write"]) as page:
+        choose_model(page, "Translate")
+        limit_answers(page, 6)
+        expect(page.locator("#tt-translation-ways")).to_be_hidden()
+        page.locator("#tt-translate").click()
+        expect(page.locator("#tt-source textarea")).to_be_focused()  # it is empty: nothing was asked
+        text = "Guten Tag.\n\nWie geht es dir? Gut."
+        translate(page, text)
+        expected = load(models["translate"], "onnx").generate(text, max_new_tokens=6).text
+        assert expected.count("\n") == 2
+        assert translated(page) == expected
+        expect(page.locator("#tt-translation-line")).to_contain_text("German → English")
+        page.locator("#tt-translation").get_by_role("button", name="Copy").click()
+        assert page.evaluate("navigator.clipboard.readText()") == expected
+        for n, example in enumerate(EXAMPLES["translate"][:2]):
+            page.locator("#tt-another").click()
+            expect(page.locator("#tt-source textarea")).to_have_value(example)
+            expect(page.locator("#tt-conversations [data-open]")).to_have_count(n + 2)
+            translated(page)
+        page.locator("#tt-source textarea").fill("x" * 301)
+        page.locator("#tt-source textarea").press("Shift+Enter")
+        expect(page.locator("#tt-translate-status .tt-refused")).to_contain_text("at most 300")
+
+
+def test_an_answer_goes_to_the_other_tabs_with_its_conversation(
+    browser: Browser, page_served: Served, models: dict[str, Path]
+) -> None:
+    with visit(browser, page_served.url) as page:
+        limit_answers(page, 3)
+        send(page, "one")
+        first = answered(page)
+        send(page, "two")
+        answered(page, 2)
+        page.get_by_role("button", name="Look inside this answer").last.click()
+        expect(page.locator("#tt-inside-text textarea")).to_have_value("two")
+        turns: Any = [("user", "one"), ("assistant", first), ("user", "two")]
+        dialogue: Any = [{"role": role, "content": text} for role, text in turns]
+        expected = load(models["chat"], "onnx").reply(dialogue, max_new_tokens=48)
+        chips = page.locator("#tt-written [data-chip]")
+        expect(chips).to_have_count(len(expected.ids))
+        assert "".join(chips.all_inner_texts()).replace("⟨end⟩", "") == expected.text
+        page.locator("#tt-inside-alone").click()
+        expect(page.locator("#tt-inside-alone")).to_be_hidden()
+        page.get_by_role("tab").first.click()
+        page.get_by_role("button", name="Compare this").first.click()
+        expect(page.locator("#tt-compare-text textarea")).to_have_value("one")
+        expect(page.locator("#tt-compare-alone")).to_be_hidden()
+        expect(page.locator(".tt-verdict")).to_be_visible()
+        expect(page.locator(".tt-lane p").first).to_have_text(greedy(models, "chat", "one"))
 
 
 def test_every_backend_can_be_picked_and_says_the_same(

@@ -1,12 +1,24 @@
 """How the page looks and sounds in a real Chromium: Chinese, phone width, light and dark, keyboard, no jumps."""
 
 import re
+from importlib import resources
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.support.ui_browser import PHONE, answered, browser, page_served, send, visit
+from tests.support.ui_browser import (
+    PHONE,
+    answered,
+    browser,
+    choose_model,
+    limit_answers,
+    page_served,
+    send,
+    translate,
+    translated,
+    visit,
+)
 from tests.support.ui_fixtures import Served, models
 
 __all__ = ["browser", "models", "page_served"]
@@ -118,6 +130,109 @@ def test_nothing_moves_when_the_page_is_there_nor_while_an_answer_streams(
         assert page.evaluate("window.shift") < 0.1
 
 
+AXE = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
+# What Gradio does and we cannot mend from outside, as "rule: part".
+GRADIOS_OWN: set[str] = set()
+# Rule and part of everything that axe-core finds wrong.
+WRONG = """async (rules) => {
+  // Of a map's thousands of cells some are enough: axe-core takes minutes over all of them.
+  const cells = document.querySelectorAll(".tt-cells rect:nth-child(n+9), .tt-heatmap tr:nth-child(n+4)");
+  cells.forEach((cell) => cell.remove());
+  const found = await axe.run(document, rules.length ? { runOnly: rules } : {});
+  return found.violations.flatMap(({ id, nodes }) => nodes.map(({ target }) => `${id}: ${target.join(" ")}`));
+}"""
+
+
+def test_axe_finds_nothing_wrong_on_any_tab_light_or_dark(browser: Browser, page_served: Served) -> None:
+    with visit(browser, page_served.url, reduced_motion="reduce") as page:
+        page.evaluate(AXE)
+
+        def check(*rules: str) -> None:
+            assert set(page.evaluate(WRONG, list(rules))) - GRADIOS_OWN == set()
+
+        def check_both() -> None:
+            check()
+            page.locator("[data-colors]").click()
+            check("color-contrast")  # nothing else depends on the colors
+            page.locator("[data-colors]").click()
+
+        check_both()
+        limit_answers(page, 5)
+        send(page, "x" * 301)
+        expect(page.locator("#tt-status .tt-refused")).to_be_visible()
+        send(page, "hello")
+        answered(page)
+        page.locator("#tt-more button").first.click()
+        check_both()
+        for tab, shown in (("compare", "#tt-verdict .tt-verdict"), ("inside", "#tt-map table")):
+            page.locator(f"[role=tab][data-tab-id={tab}]").click()
+            page.locator(f"#tt-{tab}-run").click()
+            expect(page.locator(shown).first).to_be_visible()
+            check_both()
+        page.locator("[role=tab][data-tab-id=about]").click()
+        expect(page.locator("#tt-about .tt-facts")).to_be_visible()
+        check_both()
+        choose_model(page, "Translate")
+        page.locator("[role=tab]").first.click()
+        translate(page, "Guten Tag")
+        translated(page)
+        check_both()
+
+
+# What a screen reader would say: each text that comes into a part of the page that is announced when it changes.
+LISTEN = """() => {
+  window.heard = [];
+  const live = '[role="status"], [role="alert"], :is([aria-live], [role="log"]):not([aria-live="off"])';
+  new MutationObserver((changes) => changes.forEach((change) => {
+    const part = change.target.nodeType === 1 ? change.target : change.target.parentElement;
+    const region = part?.closest(live);
+    const text = region?.checkVisibility() ? region.textContent.trim() : "";
+    if (text) window.heard.push(text);
+  })).observe(document.body, { subtree: true, childList: true, characterData: true });
+}"""
+
+HEARD = "window.heard.filter((text) => text !== 'Loading')"  # which Gradio says
+
+
+def test_a_screen_reader_hears_a_streamed_answer_once(browser: Browser, page_served: Served) -> None:
+    with visit(browser, page_served.url) as page:
+        page.evaluate(LISTEN)
+        send(page, "a < b")
+        text = answered(page)
+        page.wait_for_function("window.heard.length > 0")
+        page.wait_for_timeout(300)
+        assert page.evaluate(HEARD) == [text]
+        page.evaluate("window.heard = []")
+        choose_model(page, "Translate")
+        translate(page, "Guten Tag")
+        text = translated(page)
+        page.wait_for_function("window.heard.length > 0")
+        page.wait_for_timeout(300)
+        assert page.evaluate(HEARD) == [text]
+
+
+def test_the_start_text_keeps_off_the_frame_of_a_phone(browser: Browser, page_served: Served) -> None:
+    for locale in ("en-US", "zh-CN"):
+        with visit(browser, page_served.url, viewport={"width": 390, "height": 740}, locale=locale) as page:
+            frame = page.locator("#tt-chat").bounding_box()
+            text = page.locator("#tt-chat .placeholder p")
+            inner = text.evaluate(
+                """(part) => { const range = document.createRange(); range.selectNodeContents(part);
+                  const box = range.getBoundingClientRect(); return [box.left, box.right]; }"""
+            )
+            assert frame is not None
+            assert inner[0] - frame["x"] >= 12
+            assert frame["x"] + frame["width"] - inner[1] >= 12
+            title, choices = page.locator("#tt-title h1"), page.locator("#tt-page-choices button").first
+            words = title.evaluate(
+                """(part) => { const range = document.createRange(); range.selectNodeContents(part);
+                  const box = range.getBoundingClientRect(); return [box.right, box.bottom]; }"""
+            )
+            corner = choices.bounding_box()
+            assert corner is not None
+            assert words[0] < corner["x"] or words[1] <= corner["y"], "the title lies over the choice of language"
+
+
 # Whether the focused part, or what stands for it, has a ring that nothing cuts off.
 RING = """() => {
   const at = document.activeElement;
@@ -164,6 +279,15 @@ def test_page_works_with_the_keyboard_and_names_its_controls(browser: Browser, p
         assert page.evaluate("document.activeElement.id") == "tt-send"
         page.keyboard.press("Enter")
         answered(page)
+        page.get_by_role("tab").first.focus()
+        for key, name in (
+            ("ArrowRight", "Compare"),
+            ("ArrowLeft", "Try it"),
+            ("ArrowLeft", "About"),
+            ("ArrowRight", "Try it"),
+        ):
+            page.keyboard.press(key)
+            expect(page.get_by_role("tab", name=name, selected=True)).to_be_focused()
         page.locator("#tt-model input").first.focus()
         expect(page.get_by_role("group", name="Model")).to_have_count(1)
         page.keyboard.press("Shift+Tab")

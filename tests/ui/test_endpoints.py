@@ -9,6 +9,7 @@ import time
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +20,17 @@ from gradio_client.exceptions import AppError
 from gradio_client.utils import QueueError
 from starlette.requests import Request
 
-from tests.support.ui_fixtures import Served, models, served, until
+from benchmarks.load import Question, drive
+from tests.support.ui_fixtures import Served, client, models, page, served, until
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.text_model import load
 from tiny_transformer.ui.models import ModelStore
 from tiny_transformer.ui.page_settings import Limits
+from tiny_transformer.ui.reading import chapter, readable
 from tiny_transformer.ui.routes import health
 from tiny_transformer.ui.service import PageService
 
-__all__ = ["models"]
-
-
-@pytest.fixture(scope="module")
-def page(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    limits = ("--max-new-tokens", "60", "--max-characters", "500")
-    with served(models.values(), tmp_path_factory.mktemp("page"), *limits) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def client(page: Served) -> Client:
-    return Client(page.url, verbose=False)
+__all__ = ["client", "models", "page"]
 
 
 def test_chat_answers_greedily_and_streams_the_text_so_far(client: Client, models: dict[str, Path]) -> None:
@@ -274,6 +265,38 @@ def test_missing_models_give_a_page_that_says_so(tmp_path: Path) -> None:
         assert "is not a folder" in page.health["models"]["chat"]["problem"]
         with pytest.raises(AppError, match="is not a folder"):
             Client(page.url, verbose=False).predict("hi", api_name="/chat")
+
+
+def test_eight_clients_for_some_seconds_get_the_exact_greedy_texts(page: Served, models: dict[str, Path]) -> None:
+    """The short form of `python -m benchmarks.load`."""
+    limit = {"max_new_tokens": 60}
+    named = {name: load(folder, "onnx") for name, folder in models.items()}
+    asked = [
+        Question(kind, name, text, named[name].generate(text, **limit).text)
+        for kind, name, text in (("chat", "chat", "hello"), ("chat", "chat", "你好"), ("translate", "translate", "Tag"))
+    ]
+    record = drive(page.url, asked, clients=8, seconds=3, pid=page.pid)
+    assert record.errors == record.wrong == []
+    found = record.summary(3)
+    assert found["kinds"]["all"]["n"] == record.n_answers >= 8
+    assert found["kinds"]["chat"]["median_s"] <= found["kinds"]["chat"]["p95_s"]
+    wrong = drive(page.url, [replace(asked[0], expected="other")], clients=1, seconds=0.1)
+    assert wrong.wrong, "a text that is not the library's is noticed"
+
+
+def test_source_and_chapter_can_be_read_and_nothing_else(page: Served) -> None:
+    names = re.findall(r'href="/read/([^"]+)"', httpx.get(f"{page.url}/read").text)
+    assert "tiny_transformer/model/attention.py" in names
+    assert set(names) == set(readable())
+    source = httpx.get(f"{page.url}/read/tiny_transformer/model/attention.py")
+    assert source.headers["content-type"] == "text/plain; charset=utf-8"
+    assert "class SelfAttention" in source.text
+    for name in ("app.py", "pyproject.toml", "docs/../pyproject.toml", "..%2Fapp.py", "checkpoints/chat/config.json"):
+        assert httpx.get(f"{page.url}/read/{name}").status_code == 404
+    for language in ("en", "zh"):
+        links = re.findall(r"\]\((/read/[^)#]*)", chapter(language))  # type: ignore[arg-type]
+        assert len(links) > 50
+        assert {link.removeprefix("/read/") for link in links} <= set(readable())
 
 
 @pytest.mark.slow

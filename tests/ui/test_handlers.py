@@ -18,8 +18,9 @@ from tiny_transformer.generation.options import OptionInfo
 from tiny_transformer.text_model import load
 from tiny_transformer.ui.about_tab import about
 from tiny_transformer.ui.api import with_options
-from tiny_transformer.ui.chat_tab import ChatTab, _control, defaults, from_visitor, seconds_waited, turns
+from tiny_transformer.ui.chat_tab import ChatTab, from_visitor, seconds_waited, turns
 from tiny_transformer.ui.compare_tab import CompareTab
+from tiny_transformer.ui.controls import _control, defaults
 from tiny_transformer.ui.handlers import beside, language_of, user_errors
 from tiny_transformer.ui.header import availability, build_header
 from tiny_transformer.ui.i18n import STRINGS
@@ -133,8 +134,9 @@ def test_stop_keeps_what_came(chat: ChatTab) -> None:
 
 
 def test_model_change_brings_its_own_welcome(chat: ChatTab) -> None:
-    shown, send, _, *controls = chat._show_model("translate", CHINESE)
+    shown, send, _, line, run, _, *controls = chat._show_model("translate", CHINESE)
     assert send.visible
+    assert (line, run.visible) == ("", True)
     values = dict(zip(OFFERED, controls, strict=True))
     assert (values["max_new_tokens"], values["repetition_penalty"]) == (40, 1.0)
     assert values["temperature"] == gr.skip(), "what is not the model's stays as the visitor set it"

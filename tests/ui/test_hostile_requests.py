@@ -14,23 +14,11 @@ from gradio_client import Client
 from gradio_client.exceptions import AppError
 
 from tests.support.models import ROOT
-from tests.support.ui_fixtures import Served, models, served
+from tests.support.ui_fixtures import Served, client, models, page
 from tiny_transformer.text_model import load
 from tiny_transformer.ui.chat_tab import plain
 
-__all__ = ["models"]
-
-
-@pytest.fixture(scope="module")
-def page(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    limits = ("--max-new-tokens", "60", "--max-characters", "500")
-    with served(models.values(), tmp_path_factory.mktemp("page"), *limits) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def client(page: Served) -> Client:
-    return Client(page.url, verbose=False)
+__all__ = ["client", "models", "page"]
 
 
 @pytest.mark.parametrize(

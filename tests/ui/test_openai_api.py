@@ -11,10 +11,10 @@ import httpx
 import openai
 import pytest
 
-from tests.support.ui_fixtures import Served, models, served, until
+from tests.support.ui_fixtures import Served, models, page, served, until
 from tiny_transformer.text_model import load
 
-__all__ = ["models"]
+__all__ = ["models", "page"]
 
 HELLO: Any = [{"role": "user", "content": "hello"}]
 DIALOGUE: Any = [
@@ -23,13 +23,6 @@ DIALOGUE: Any = [
     {"role": "assistant", "content": "two"},
     {"role": "user", "content": [{"type": "text", "text": "thr"}, {"type": "text", "text": "ee"}]},
 ]
-
-
-@pytest.fixture(scope="module")
-def page(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    limits = ("--max-new-tokens", "60", "--max-characters", "500")
-    with served(models.values(), tmp_path_factory.mktemp("page"), *limits) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from tiny_transformer.ui.handlers import QUIET, language_of, user_errors
 from tiny_transformer.ui.header import Header
 from tiny_transformer.ui.i18n import Language, say, translated
 from tiny_transformer.ui.markup import line_chart, number, row, said, section, table
+from tiny_transformer.ui.reading import chapter
 from tiny_transformer.ui.service import PageService
 
 FILES = "/files"  # where the server hands out a model's files
@@ -192,10 +193,18 @@ def _size(path: Path) -> str:
 
 
 def build_about_tab(service: PageService, header: Header, tab: gr.Tab, i18n: gr.I18n) -> None:
-    """Facts first, then the card."""
+    """Facts first, then the card, then the chapter that goes from the paper to the code."""
+
+    def read(request: gr.Request) -> str:
+        return chapter(language_of(request))
+
     facts = gr.HTML(elem_id="tt-about")
     with gr.Accordion(i18n("about_card"), open=False, elem_id="tt-card"):
         text = gr.Markdown(elem_id="tt-card-text")
+    if chapter("en"):
+        with gr.Accordion(i18n("about_chapter"), open=False, elem_id="tt-chapter") as opened:
+            pages = gr.Markdown(elem_id="tt-chapter-text")
+        opened.expand(user_errors(read), None, pages, **QUIET)
 
     def describe(name: str, request: gr.Request) -> tuple[str, str]:
         language = language_of(request)

@@ -1,7 +1,5 @@
-"""The chat and its decoding controls."""
+"""The first tab: the chat or the translator, the decoding controls, and the list of conversations."""
 
-import html
-import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,63 +7,16 @@ from contextlib import closing
 from typing import Any
 
 import gradio as gr
-from gradio.components import Component
 
-from tiny_transformer.bundle import Bundle
-from tiny_transformer.config import GenerationConfig
 from tiny_transformer.errors import InputError, TinyTransformerError
-from tiny_transformer.generation.options import OptionInfo
 from tiny_transformer.tokenizer import Message
+from tiny_transformer.ui.answer_line import answer_line, stopped_line
+from tiny_transformer.ui.controls import build_controls, defaults
 from tiny_transformer.ui.handlers import QUIET, UNQUEUED, beside, in_turn, language_of, user_errors
 from tiny_transformer.ui.header import Header, examples
-from tiny_transformer.ui.i18n import Language, say, translated
-from tiny_transformer.ui.page_settings import Limits
+from tiny_transformer.ui.i18n import Language, say
 from tiny_transformer.ui.service import FROM_MODEL, NO_TEXT, OFFERED, PageService
-from tiny_transformer.ui.streaming import Answer
-
-USUAL = 2  # controls that are always in sight: the first of those offered
-
-
-def build_controls(bundle: Bundle | None, limits: Limits, i18n: gr.I18n) -> list[Component]:
-    """One component for each of the options offered, with the defaults of a model."""
-    controls = [(info, value) for info, value in zip(OFFERED.values(), defaults(bundle, limits).values(), strict=True)]
-    usual = [_control(info, value, limits, i18n) for info, value in controls[:USUAL]]
-    with gr.Accordion(i18n("more"), open=False, elem_id="tt-more"):
-        return usual + [_control(info, value, limits, i18n) for info, value in controls[USUAL:]]
-
-
-def _control(info: OptionInfo, value: float | None, limits: Limits, i18n: gr.I18n) -> Component:
-    words: dict[str, Any] = {
-        "label": i18n(info.name),
-        "info": i18n(f"{info.name}_info"),
-        "elem_id": f"tt-{info.name.replace('_', '-')}",
-    }
-    slider = _slider(info, limits)
-    if slider is None:
-        # A number box of Gradio's shows 0 where it is empty, and rounds what has more than 53 bits.
-        return gr.Textbox("" if value is None else str(value), max_lines=1, **words)
-    low, high, step = slider
-    return gr.Slider(low, high, value, step=step, **words)
-
-
-def _slider(info: OptionInfo, limits: Limits) -> tuple[float, float, float] | None:
-    """Low, high and step; a number of tokens without an upper bound goes up to the page's limit."""
-    if info.slider is None:
-        return None
-    low, high, step = info.slider
-    return low, limits.new_tokens if math.isinf(high) else high, step
-
-
-def defaults(bundle: Bundle | None, limits: Limits) -> dict[str, float | None]:
-    """The value that each control starts with: the model's own where it has one, within the slider's ends."""
-    generation = bundle.generation if bundle else GenerationConfig()
-    values: dict[str, float | None] = {}
-    for name, info in OFFERED.items():
-        value: float | None = getattr(generation, name) if name in FROM_MODEL else info.default
-        slider = _slider(info, limits)
-        values[name] = value if slider is None or value is None else min(max(value, slider[0]), slider[1])
-    return values
-
+from tiny_transformer.ui.translator import TranslatorPane
 
 # The chat shows HTML. An invisible character after "<" and "&" makes both plain text, which reads,
 # copies and edits as it was written, and it is taken out again on the way back.
@@ -150,62 +101,20 @@ def seconds_waited(shown: object) -> float:
     return waited if 0 <= waited < 3600 else 0.0
 
 
-def stopped_line(language: Language) -> str:
-    """Under an answer that its visitor ended."""
-    return f'<span class="tt-line">{say(language, "stopped")}</span>'
-
-
-def answer_line(
-    answer: Answer, language: Language, *, seconds: float, drawn_at: float | None = None, waited: float = 0.0
-) -> str:
-    """Tokens and time, and what the visitor should know; backend and speed for those who open it."""
-    key = "line_token" if answer.n_tokens == 1 else "line_tokens"
-    parts = [say(language, "line_time_taken", tokens=say(language, key, n=answer.n_tokens), s=f"{answer.seconds:.1f}")]
-    if waited >= SHORTEST_WAIT:
-        parts.append(say(language, "line_waited", s=f"{waited:.1f}"))
-    if answer.language and answer.target_language:
-        names = [say(language, f"language_{code}") for code in (answer.language, answer.target_language)]
-        parts.append(" → ".join(names))
-    if drawn_at is not None:
-        parts.append(say(language, "line_drawn", temperature=drawn_at))
-    if answer.finish_reason in ("length", "context", "time"):
-        parts.append(say(language, f"line_{answer.finish_reason}", seconds=f"{seconds:g}"))
-    more = [say(language, f"backend_{answer.backend}")]
-    if answer.n_tokens > 1:
-        more.append(say(language, "line_speed", speed=_speed(answer.tokens_per_second)))
-    if answer.first_seconds is not None:
-        more.append(say(language, "line_first", ms=max(1, round(answer.first_seconds * 1000))))
-    notes = [f'<span class="tt-note">{html.escape(translated(notice, language))}</span>' for notice in answer.notices]
-    summary, details = (html.escape(" · ".join(words)) for words in (parts, more))
-    return f'<details class="tt-line"><summary>{summary}</summary>{details}</details>' + "".join(notes)
-
-
-def _speed(value: float) -> str:
-    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
-
-
-# The dialogue is kept in the visitor's browser alone: for this tab of it, and for the next that is opened. Nothing is
-# kept before the first recall, or an empty page would overwrite what was there. A browser may forbid storage
-# altogether; the page then simply forgets.
-KEEP = """(shown, model) => {
-  if (window.ttRecalled !== model) return;
-  for (const store of ["sessionStorage", "localStorage"])
-    try { window[store].setItem("tiny-transformer/" + model, JSON.stringify(shown)); } catch (error) { }
-}"""
-
-# The outer brackets are the list of outputs. An answer that was still coming when the page was left has no line yet.
-RECALL = """(model) => {
-  window.ttRecalled = model;
-  try {
-    const name = "tiny-transformer/" + model;
-    const shown = JSON.parse(sessionStorage.getItem(name) ?? localStorage.getItem(name)) || [];
-    const last = shown[shown.length - 1];
-    if (last && last.role === "assistant" && /…<.span>$/.test(last.content[1]?.text)) last.content[1].text = "";
-    return [shown];
-  } catch (error) { return [[]]; }
-}"""
+# What `conversations.js` does: keep what is shown, and show again what was kept.
+KEEP = "(shown, model) => tt.keep(shown, model)"
+RECALL = "(model) => tt.recall(model)"
+CHOSEN = "() => tt.shown()"
+# A click on the list of conversations. It is the browser's alone to say what that shows.
+CHOOSE = """
+element.addEventListener('click', (event) => {
+  const button = event.target.closest('button');
+  if (button && tt.choose(button.dataset)) trigger('select');
+});
+"""
 
 # The page's script takes a message out of the box when it is sent; one that is refused comes back.
+HEARD = "(shown) => tt.announceLast(shown)"
 SENT = "(_, shown, model) => [window.ttSent, shown, model]"
 BACK = "(typed) => [[window.ttSent, typed].filter(Boolean).join(' ')]"
 
@@ -220,7 +129,6 @@ RECALL_CONTROLS = """(model, ...values) => {
   } catch (error) { return values; }
 }"""
 
-SHORTEST_WAIT = 1.0  # seconds in the queue that are worth a word
 RETRY_TEMPERATURE = 0.7  # a greedy answer would only come again
 
 Begun = tuple[list[Shown], gr.Button, gr.Button]  # chat, send, stop
@@ -233,7 +141,8 @@ class ChatTab:
         self._service = service
         first = service.store.entry(service.store.default)
         with gr.Row(equal_height=False, elem_classes="tt-two"):
-            with gr.Column(scale=7, min_width=300, elem_classes="tt-tight"):
+            away = ["tt-away"] if first.task == "translate" else []
+            with gr.Column(scale=7, min_width=300, elem_id="tt-talk", elem_classes=["tt-tight", *away]):
                 self.chat = gr.Chatbot(
                     label=i18n("chat_label"),
                     show_label=False,
@@ -261,8 +170,13 @@ class ChatTab:
                     )
                     self.send = gr.Button(i18n("send"), variant="primary", elem_id="tt-send", scale=0)
                     self.stop = gr.Button(i18n("stop"), variant="stop", elem_id="tt-stop", scale=0, visible=False)
-            with gr.Column(scale=3, min_width=240), gr.Accordion(i18n("decoding"), open=True, elem_id="tt-decoding"):
-                self.controls = build_controls(first.bundle, service.limits, i18n)
+            self.translator = TranslatorPane(service, i18n, away=first.task != "translate")
+            with gr.Column(scale=3, min_width=240):
+                with gr.Accordion(i18n("decoding"), open=True, elem_id="tt-decoding"):
+                    self.controls = build_controls(first.bundle, service.limits, i18n)
+                with gr.Accordion(i18n("conversations"), open=True, elem_id="tt-kept"):
+                    self.list = gr.HTML(i18n("conversation_list"), elem_id="tt-conversations", js_on_load=CHOOSE)
+        header.answers.extend([self.chat, self.translator.source])
         self._wire(header, page)
 
     def _wire(self, header: Header, page: gr.Blocks) -> None:
@@ -290,17 +204,24 @@ class ChatTab:
         halted.then(user_errors(self._stopped), chat, [chat, *ready], **QUIET)
         cleared = chat.clear(None, cancels=running, **QUIET)
         cleared.then(lambda: ([], *_ready()), None, [chat, *ready], **QUIET)
-        # Each model has a dialogue and controls of its own, kept in the browser: these never reach the server.
+        # Each model has conversations and controls of its own, kept in the browser: these never reach the server.
         chat.change(None, asked, None, js=KEEP, **QUIET)
         controls: list[Any] = self.controls
         moved = [control.input for control in controls]
         moved += [control.release for control in controls if isinstance(control, gr.Slider)]
         gr.on(moved, None, [header.model, *self.controls], None, js=KEEP_CONTROLS, **QUIET)
+        running += self.translator.wire(header, self.controls)
+        recalled = [chat, self.translator.source, self.translator.result]
         left = header.model.change(None, cancels=running, **QUIET)
-        shown = left.then(user_errors(self._show_model), header.model, [chat, *ready, *self.controls], **QUIET)
-        for opened in (shown.then, page.load):
-            opened(None, header.model, chat, js=RECALL, **QUIET)
+        changed = [chat, *ready, *self.translator.rest, *self.controls]
+        shown = left.then(user_errors(self._show_model), header.model, changed, **QUIET)
+        # First the model that the visitor chose last time, then what was said with it.
+        for opened in (shown.then, header.recalled(page).then):
+            opened(None, header.model, recalled, js=RECALL, **QUIET)
             opened(None, [header.model, *self.controls], self.controls, js=RECALL_CONTROLS, **QUIET)
+        chosen = self.list.select(None, cancels=running, **QUIET)
+        chosen = chosen.then(None, None, recalled, js=CHOSEN, **QUIET)
+        chosen.then(lambda: (*_ready(), "", *self.translator.ready()), None, [*ready, *self.translator.rest], **QUIET)
 
     def _answer_after(self, begun: Any, header: Header, *, again: bool = False) -> Any:
         """Answer after a beginning that was not refused; then the box is ready for the next message."""
@@ -312,6 +233,7 @@ class ChatTab:
             **in_turn(self._service.limits.running, self.status),
         )
         answered.then(_ready, None, [self.send, self.stop], **QUIET)
+        answered.then(None, self.chat, None, js=HEARD, **QUIET)
         return answered
 
     def _send(self, message: object, shown: object, name: str, request: gr.Request) -> Begun:
@@ -376,6 +298,7 @@ class ChatTab:
                     if answer.finish_reason is not None:
                         limit = self._service.limits.seconds
                         line = answer_line(answer, language, seconds=limit, drawn_at=drawn_at, waited=waited)
+                        line += say(language, "ways_on")
                     text = answer.text
                     if answer.finish_reason is not None and not text.strip():
                         text = say(language, "line_empty")
@@ -397,7 +320,8 @@ class ChatTab:
         placeholder = say(language_of(request), f"{entry.task}_placeholder") if entry.task else ""
         chat = gr.Chatbot(placeholder=placeholder, examples=[{"text": text} for text in examples(entry)])
         values = defaults(entry.bundle, self._service.limits)
-        return chat, *_ready(), *(value if name in FROM_MODEL else gr.skip() for name, value in values.items())
+        controls = (value if name in FROM_MODEL else gr.skip() for name, value in values.items())
+        return chat, *_ready(), "", *self.translator.ready(), *controls
 
 
 def _ready() -> tuple[gr.Button, gr.Button]:

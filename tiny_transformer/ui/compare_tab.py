@@ -6,11 +6,12 @@ from contextlib import closing
 
 import gradio as gr
 
+from tiny_transformer.parity.microscope import Place
 from tiny_transformer.ui.comparison import BackendRun, Comparison, Difference
 from tiny_transformer.ui.handlers import QUIET, language_of, user_errors
 from tiny_transformer.ui.header import Header, PromptBox
 from tiny_transformer.ui.i18n import Language, say, translated
-from tiny_transformer.ui.markup import empty, notes, number, table
+from tiny_transformer.ui.markup import empty, notes, number, said, table
 from tiny_transformer.ui.service import PageService
 
 _COLORS = {"equal": "good", "tie": "fair", "differ": "bad", "alone": "fair"}
@@ -19,16 +20,31 @@ _COLORS = {"equal": "good", "tie": "fair", "differ": "bad", "alone": "fair"}
 def run_cards(comparison: Comparison, language: Language) -> str:
     """The cards, side by side where there is room."""
     most = max((len(run.ids) for run in comparison.runs), default=0) or 1
-    cards = "".join(_card(run, most, language) for run in comparison.runs)
+    reference = comparison.run(comparison.reference).text
+
+    def text(run: BackendRun) -> str:  # while they write, one is only behind the other
+        return marked(run.text, reference, language) if comparison.finished else html.escape(run.text)
+
+    cards = "".join(_card(run, text(run), most, language) for run in comparison.runs)
     return f'{notes(comparison.notices, language)}<div class="tt-lanes">{cards}</div>'
 
 
-def _card(run: BackendRun, most: int, language: Language) -> str:
+def marked(text: str, reference: str, language: Language) -> str:
+    """A text, marked from where it parts from the reference's; the first word that differs is marked as a whole."""
+    same = next((n for n, pair in enumerate(zip(text, reference, strict=False)) if pair[0] != pair[1]), None)
+    if same is None and len(text) <= len(reference):
+        return html.escape(text)  # equal; or shorter, and nothing of it is another's
+    start = len(reference) if same is None else max(text.rfind(" ", 0, same), text.rfind("\n", 0, same)) + 1
+    words = f'<span class="tt-unseen">{said(language, "compare_parts")}</span>'  # for those who hear the page
+    return f"{html.escape(text[:start])}<mark>{words}{html.escape(text[start:])}</mark>"
+
+
+def _card(run: BackendRun, shown: str, most: int, language: Language) -> str:
     name = html.escape(say(language, f"backend_{run.backend}"))
     state = say(language, f"compare_{run.state}")
     if run.ids:
         state = say(language, "line_tokens", n=len(run.ids))
-    text = html.escape(run.text) if run.problem is None else html.escape(translated(run.problem, language))
+    text = shown if run.problem is None else html.escape(translated(run.problem, language))
     share = 100 if run.state == "done" else round(100 * len(run.ids) / most)
     return (
         f'<section class="tt-lane tt-{run.state}"><h2>{name}</h2>'
@@ -45,6 +61,7 @@ def verdict(comparison: Comparison, language: Language) -> str:
     return (
         f'<p class="tt-verdict tt-{_COLORS[comparison.verdict]}" role="status">{html.escape(words)}</p>'
         f"{_table(comparison, language)}"
+        f'<p class="tt-intro tt-terms">{said(language, "compare_terms")}</p>'
     )
 
 
@@ -62,6 +79,8 @@ def _words(comparison: Comparison, language: Language) -> str:
             value=number(worst.max_difference),
             tolerance=number(worst.tolerance),
         )
+        if worst.place is not None:
+            words += say(language, "verdict_part", part=part_name(worst.place, language))
     elif comparison.verdict == "tie":
         words = say(language, "verdict_tie", n=min(d.first_difference for d in checked if d.first_difference))
     else:
@@ -74,6 +93,14 @@ def _words(comparison: Comparison, language: Language) -> str:
         )
     rounded = any(difference.passed is None for difference in comparison.differences)
     return words + (say(language, "verdict_int8") if rounded else "")
+
+
+def part_name(place: Place, language: Language) -> str:
+    """A part of the model in words."""
+    names = {"stack": say(language, f"part_{place.stack}"), "kind": say(language, f"part_{place.kind}")}
+    if place.kind == "output":
+        return names["kind"]
+    return say(language, "part_outside" if place.layer is None else "part_in_layer", **names, n=place.layer)
 
 
 def _table(comparison: Comparison, language: Language) -> str:

@@ -9,9 +9,11 @@ from typing import Any
 from tiny_transformer.backends import BACKENDS
 from tiny_transformer.backends.base import CLOSE, Batch
 from tiny_transformer.errors import Sentence, TinyTransformerError
+from tiny_transformer.generation.prompt import Prompt
 from tiny_transformer.generation.text import TextStream
 from tiny_transformer.parity import verify
 from tiny_transformer.parity.cases import TensorCase
+from tiny_transformer.parity.microscope import Place, first_part, where
 from tiny_transformer.parity.texts import first_difference
 from tiny_transformer.text_model import TextModel
 from tiny_transformer.tokenizer import Message
@@ -39,6 +41,7 @@ class Difference:
     max_difference: float
     tolerance: float
     passed: bool | None  # None: rounded weights are checked by their task, not by logits
+    place: Place | None = None  # of a backend that did not pass: the first part of the model that differs, if one is
 
 
 @dataclass(frozen=True)
@@ -134,9 +137,7 @@ def _differences(state: Comparison, models: dict[str, TextModel], stream: TextSt
     reference = state.run(state.reference)
     limit = models[state.reference].config.max_length
     rows = list(zip(stream.prompts, stream.rows, strict=False))[:MAX_COMPARED]  # time may have ended the others
-    target = Batch.of([[*prompt.prefix, *ids][:limit] for prompt, ids in rows])
-    sources = [prompt.source for prompt, _ in rows if prompt.source is not None]
-    case = TensorCase("full", "this prompt", target, Batch.of(sources) if sources else None)
+    case, short = _case(rows, limit), _case(rows[:1], limit)
     for backend, model in models.items():
         if backend == state.reference:
             continue
@@ -147,4 +148,21 @@ def _differences(state: Comparison, models: dict[str, TextModel], stream: TextSt
         largest = max(result.max_absolute for result in report.cases)
         ids = state.run(backend).ids
         first = None if ids == reference.ids else first_difference(reference.ids, ids) + 1
-        yield Difference(backend, first, largest, tolerance.absolute, None if rounded else not report.failures)
+        passed = None if rounded else not report.failures
+        place = None if passed in (None, True) else _place(models[state.reference], model, short)
+        yield Difference(backend, first, largest, tolerance.absolute, passed, place)
+
+
+def _case(rows: Sequence[tuple[Prompt, Sequence[int]]], limit: int) -> TensorCase:
+    target = Batch.of([[*prompt.prefix, *ids][:limit] for prompt, ids in rows])
+    sources = [prompt.source for prompt, _ in rows if prompt.source is not None]
+    return TensorCase("full", "this prompt", target, Batch.of(sources) if sources else None)
+
+
+def _place(reference: TextModel, model: TextModel, case: TensorCase) -> Place | None:
+    """Where the fault lies, in a short case: every part of the model is computed once more, which takes its time."""
+    try:
+        part = first_part(where(reference.backend, model.backend, case))
+    except TinyTransformerError:  # a backend that does not show what is inside it
+        return None
+    return None if part is None else part.place

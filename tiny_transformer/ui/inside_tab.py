@@ -162,7 +162,7 @@ class InsideTab:
         header.model.change(user_errors(self._clear), None, cleared, **QUIET)
 
     def _inspect(self, text: object, name: str, backend: str, request: gr.Request) -> tuple[Any, ...]:
-        return self._shown({"text": self._service.text(text), "name": name, "backend": backend, "ids": []}, request)
+        return self._shown({"text": self._service.question(text), "name": name, "backend": backend, "ids": []}, request)
 
     def _other_way(
         self, seen: dict[str, Any] | None, kind: str, layer: str, head: str, event: gr.EventData, request: gr.Request

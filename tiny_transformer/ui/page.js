@@ -41,6 +41,28 @@
     event.preventDefault();
   });
 
+  // An answer's question goes to another tab, with the conversation before it.
+  document.addEventListener("click", (event) => {
+    const way = event.target.closest(".tt-ways button");
+    const tab = way?.className.replace("tt-carry-", "");
+    if (!way) return;
+    tt.pressed = [...document.querySelectorAll("#tt-chat .bot-row")].indexOf(way.closest(".bot-row"));
+    document.querySelector(`[role="tab"][data-tab-id="${tab}"]`)?.click();
+    document.querySelector(`#tt-carry-${tab}`)?.click();
+  });
+
+  // What Gradio says of the chat to those who hear it: every state of a streamed answer, the HTML of the line under
+  // it, and a list without items. `#tt-heard` says each answer once instead.
+  const hush = () => {
+    document.querySelectorAll('#tt-chat [role="log"][aria-live="polite"]').forEach((log) => log.setAttribute("aria-live", "off"));
+    document.querySelectorAll("#tt-chat .message-row [aria-label]:not(button)").forEach((part) => part.removeAttribute("aria-label"));
+    document.querySelectorAll('#tt-chat .examples[role="list"]').forEach((list) => list.removeAttribute("role"));
+  };
+  new MutationObserver(hush).observe(document.body, {
+    subtree: true, childList: true, attributes: true, attributeFilter: ["aria-label", "aria-live", "role"],
+  });
+  hush();
+
   document.addEventListener("focusin", (event) => {
     // A group of choices gets its name for those who hear the page.
     const group = event.target.closest("fieldset");
@@ -53,6 +75,7 @@
 
   // Enter or a click asks, unless the box is empty. A message leaves its box here and now, so that whatever is typed
   // from then on is the next one. Enter submits an edited message, too.
+  const ASK = ".tt-ask, #tt-translator";
   const asks = (event, ask) => {
     const field = ask.querySelector("textarea");
     if (!field.value.trim()) {
@@ -75,13 +98,23 @@
     edited.nextElementSibling?.querySelector("button")?.click();
   }, true);
   document.addEventListener("click", (event) => {
-    const button = event.target.closest(".tt-ask button.primary");
-    if (button) asks(event, button.closest(".tt-ask"));
+    const button = event.target.closest(`:is(${ASK}) button.primary`);
+    if (button) asks(event, button.closest(ASK));
   }, true);
+
+  // Arrow keys lead from tab to tab.
+  document.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step || !event.target.matches('[role="tab"]')) return;
+    const tabs = [...event.target.closest('[role="tablist"]').querySelectorAll('[role="tab"]')];
+    const next = tabs[(tabs.indexOf(event.target) + step + tabs.length) % tabs.length];
+    next.click();
+    next.focus();
+  });
 
   // The number of characters, once a text comes near the limit.
   const count = (field) => {
-    const ask = field.closest(".tt-ask");
+    const ask = field.closest(ASK);
     const limit = Number(ask && document.querySelector("[data-characters]")?.dataset.characters);
     if (!limit) return;
     const length = [...field.value].length;  // characters as the server counts them, not UTF-16 units
@@ -89,11 +122,12 @@
     ask.dataset.count = near ? `${length.toLocaleString("en")} / ${limit.toLocaleString("en")}` : "";
     ask.classList.toggle("tt-over", length > limit);
   };
-  document.addEventListener("input", (event) => { if (event.target.matches(".tt-ask textarea")) count(event.target); });
+  const WRITTEN = ".tt-ask textarea, #tt-source textarea";
+  document.addEventListener("input", (event) => { if (event.target.matches(WRITTEN)) count(event.target); });
 
   // Who waits is told how many are before them and for how long. Gradio knows both and hides them in its own words.
   setInterval(() => {
-    document.querySelectorAll(".tt-ask textarea").forEach(count);
+    document.querySelectorAll(WRITTEN).forEach(count);
     document.querySelectorAll(".block.tt-status").forEach((status) => {
       const tracker = status.querySelector('[data-testid="status-tracker"]:not(.hide)');
       const found = tracker?.textContent.match(/(?:queue: (\d+)\/\d+ \|)?\s*([\d.]+)(?:\/[\d.]+)?s/);

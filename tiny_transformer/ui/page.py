@@ -23,6 +23,7 @@ from tiny_transformer.ui.i18n import dictionary, say, translated
 from tiny_transformer.ui.inside_tab import InsideTab
 from tiny_transformer.ui.openai_api import CallFailedError, QueueFullError
 from tiny_transformer.ui.page_settings import Limits
+from tiny_transformer.ui.reading import chapter
 from tiny_transformer.ui.routes import SENSELESS, STATUS, STUMBLES
 from tiny_transformer.ui.service import QUEUE_FULL, PageService
 
@@ -152,5 +153,6 @@ def build_page(service: PageService, i18n: gr.I18n) -> Page:
                 InsideTab(service, header, i18n)
             with gr.Tab(i18n("tab_about"), id="about") as about:
                 build_about_tab(service, header, about, i18n)
+        gr.HTML(i18n("links_checkout" if chapter("en") else "links"), elem_id="tt-links")
         add_endpoints(service)
     return page

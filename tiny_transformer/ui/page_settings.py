@@ -23,7 +23,7 @@ class Limits:
     characters: int = field(default=4_000, metadata={"help": "longest text of one request, in characters"})
     new_tokens: int = field(default=300, metadata={"help": "most tokens one answer may have"})
     seconds: float = field(default=60.0, metadata={"help": "longest time one answer may take"})
-    running: int = field(default=2, metadata={"help": "requests that are answered at the same time"})
+    running: int = field(default=4, metadata={"help": "requests that are answered at the same time"})
     queue: int = field(default=64, metadata={"help": "requests that may wait"})
 
     def __post_init__(self) -> None:

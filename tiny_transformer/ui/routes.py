@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tiny_transformer import __version__
 from tiny_transformer.bundle import TORCHSCRIPT
 from tiny_transformer.errors import Sentence
+from tiny_transformer.ui import reading
 from tiny_transformer.ui.about_tab import FILES, downloads
 from tiny_transformer.ui.i18n import page_language, translated
 from tiny_transformer.ui.openai_api import PREFIX, Call, error_response, openai_routes
@@ -142,6 +143,7 @@ def routes(service: PageService, workspace: Path, call: Call) -> list[Route]:
         *openai_routes(service, call),
         *(Route(f"/gradio_api/{path}{end}", closed, methods=["GET", "POST"]) for path in _CLOSED for end in ("", "/")),
         Route("/health", partial(health, service)),
+        *reading.routes(),
         Route(FILES + "/{name}/{file}", partial(file, service, workspace)),
     ]
 

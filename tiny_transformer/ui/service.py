@@ -113,9 +113,9 @@ class PageService:
 
     def compare(self, name: str, text: object) -> Generator[Comparison]:
         """States of one text on every backend, each answering greedily."""
-        checked = check_text(text, self.limits)
+        content = self.asked(name, self.question(text))
         options = checked_options({}, self.store.bundle(name).generation, self.limits)
-        return compare(self.store, name, self.asked(name, checked), options, self.limits.seconds)
+        return compare(self.store, name, content, options, self.limits.seconds)
 
     def inspect(self, model: TextModel, content: str | Sequence[Message], start: Sequence[int] = ()) -> Inspection:
         """A text token by token, within the time that one request may take."""
@@ -127,18 +127,26 @@ class PageService:
                 "This took longer than {seconds:g} s, the time limit; try a shorter text.", seconds=self.limits.seconds
             ) from None
 
-    def asked(self, name: str, text: str) -> str | list[Message]:
-        """A single text as the model takes it: a chat model reads a dialogue of one turn."""
-        return dialogue([], text) if self.store.bundle(name).generation.task == "chat" else text
+    def asked(self, name: str, question: str | list[Message]) -> str | list[Message]:
+        """A question as the model takes it: a chat model reads a dialogue, any other the last text alone."""
+        turns = dialogue([], question) if isinstance(question, str) else question
+        return turns if self.store.bundle(name).generation.task == "chat" else turns[-1]["content"]
+
+    def question(self, asked: object) -> str | list[Message]:
+        """A text or a dialogue, checked."""
+        return self._turns(asked) if isinstance(asked, list) else check_text(asked, self.limits)
 
     def content(self, name: str, turns: object) -> str | list[Message]:
         """What the model reads of a dialogue: all of it for a chat model, else the last text alone."""
-        bundle = self.store.bundle(name)
+        self.store.bundle(name)  # a model that cannot be used says so first
+        return self.asked(name, self._turns(turns))
+
+    def _turns(self, turns: object) -> list[Message]:
+        """A dialogue whose last turn is the visitor's."""
         history = check_history(turns, self.limits)
         if not history or history[-1]["role"] != "user":
             raise InputError(NO_TEXT)
-        text = check_text(history[-1]["content"], self.limits)
-        return history if bundle.generation.task == "chat" else text
+        return history
 
     def text(self, text: object) -> str:
         """A single text, checked."""

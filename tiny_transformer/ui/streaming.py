@@ -70,7 +70,11 @@ def stream_answer(
 ) -> Generator[Answer]:
     """States of one answer, the last one complete. Closing the iterator ends the work at once."""
     deadline, left = time.monotonic() + seconds, threading.Event()
-    stream = model.stream_tokens(content, should_stop=lambda: left.is_set() or time.monotonic() >= deadline, **options)
+
+    def should_stop() -> bool:  # also where the program is ending: it waits for a search that is still running
+        return left.is_set() or time.monotonic() >= deadline or not threading.main_thread().is_alive()
+
+    stream = model.stream_tokens(content, should_stop=should_stop, **options)
     answer = Answer(
         backend=model.backend_name,
         notices=stream.notices if model.warning is None else (model.warning, *stream.notices),
@@ -80,7 +84,7 @@ def stream_answer(
     )
     yield answer
     shown = time.monotonic()
-    events = _from_thread(stream) if options.get("num_beams", 1) > 1 else _timed(stream)
+    events = _from_thread(stream, left) if options.get("num_beams", 1) > 1 else _timed(stream)
     try:
         with closing(events):
             for event, spent in events:
@@ -103,8 +107,11 @@ def _timed(stream: TextStream) -> Generator[tuple[TokenEvent | None, float]]:
             start = time.perf_counter()
 
 
-def _from_thread(stream: TextStream) -> Generator[tuple[TokenEvent | None, float]]:
-    """A beam search gives nothing before its end: it runs in a thread, and None comes while it is searching."""
+def _from_thread(stream: TextStream, left: threading.Event) -> Generator[tuple[TokenEvent | None, float]]:
+    """A beam search gives nothing before its end: it runs in a thread, and None comes while it is searching.
+
+    Closing the generator sets `left`, which ends the search at its next step, and waits for the thread.
+    """
     results: queue.Queue[list[TokenEvent] | BaseException] = queue.Queue(1)
 
     def search() -> None:
@@ -114,13 +121,18 @@ def _from_thread(stream: TextStream) -> Generator[tuple[TokenEvent | None, float
             results.put(error)
 
     start = time.perf_counter()
-    threading.Thread(target=search, name="beam search", daemon=True).start()
+    thread = threading.Thread(target=search, name="beam search")
+    thread.start()
     found: list[TokenEvent] | BaseException | None = None
-    while found is None:
-        try:
-            found = results.get(timeout=SECONDS_BETWEEN)
-        except queue.Empty:
-            yield None, 0.0
+    try:
+        while found is None:
+            try:
+                found = results.get(timeout=SECONDS_BETWEEN)
+            except queue.Empty:
+                yield None, 0.0
+    finally:
+        left.set()
+        thread.join()
     if isinstance(found, BaseException):
         raise found
     seconds = time.perf_counter() - start

@@ -122,9 +122,12 @@ HEAD = """<script>
 })();
 </script>"""
 
+# The conversations come with it: Gradio's first events ask for them.
+EARLY = f"{HEAD}<script>{(Path(__file__).parent / 'conversations.js').read_text(encoding='utf-8')}</script>"
+
 
 class EarlyScript:
-    """Puts `HEAD` into the page itself: what Gradio calls its head comes only after it has chosen a language."""
+    """Puts `EARLY` into the page itself: what Gradio calls its head comes only after it has chosen a language."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -145,7 +148,7 @@ class EarlyScript:
                 chunks.append(message.get("body", b""))
                 if message.get("more_body"):
                     return
-                body = b"".join(chunks).replace(b"<head>", b"<head>" + HEAD.encode(), 1)
+                body = b"".join(chunks).replace(b"<head>", b"<head>" + EARLY.encode(), 1)
                 if "content-length" in MutableHeaders(raw=start["headers"]) and body:  # a HEAD request has no body
                     MutableHeaders(scope=start)["content-length"] = str(len(body))
                 await send(start)
