@@ -145,6 +145,17 @@ def _card(options: argparse.Namespace) -> None:
     sys.stderr.write(f"wrote {bundle.folder / CARD}\n")
 
 
+def _web(options: argparse.Namespace) -> None:
+    """What was written goes to stderr: the page itself is the result."""
+    from .to_web import export_site
+
+    site = export_site(options.bundles, options.out)
+    sys.stderr.write(
+        f"wrote {site.folder}: version {site.version}, {site.bytes / 1e6:.1f} MB; look at it with "
+        f"python -m http.server --directory {site.folder}\n"
+    )
+
+
 def _push(options: argparse.Namespace) -> None:
     from .push import PushOptions, push
 
@@ -166,6 +177,11 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
 
 def _add_card(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundle", metavar="BUNDLE", type=Path, help="a model folder with its parity report")
+
+
+def _add_web(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("bundles", metavar="BUNDLE", type=Path, nargs="+", help="a model folder with its parity report")
+    parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="the site's folder; an older site goes")
 
 
 def add_push_arguments(parser: argparse.ArgumentParser) -> None:
@@ -215,6 +231,13 @@ _TABLE = (
         _card,
         _add_card,
         "",
+    ),
+    (
+        "web",
+        "write a static page that runs verified model folders in the visitor's browser; it needs no server of ours.",
+        _web,
+        _add_web,
+        " --out site",
     ),
     (
         "push",
