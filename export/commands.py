@@ -147,9 +147,9 @@ def _card(options: argparse.Namespace) -> None:
 
 def _web(options: argparse.Namespace) -> None:
     """What was written goes to stderr: the page itself is the result."""
-    from .to_web import export_site
+    from .to_web import export_site, named_folders
 
-    site = export_site(options.bundles, options.out)
+    site = export_site(named_folders(options.bundles), options.out)
     sys.stderr.write(
         f"wrote {site.folder}: version {site.version}, {site.bytes / 1e6:.1f} MB; look at it with "
         f"python -m http.server --directory {site.folder}\n"
@@ -195,6 +195,12 @@ def add_push_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--license", metavar="ID", default="", help="of the weights, such as apache-2.0, for the card")
     parser.add_argument(
         "--space", metavar="USER/NAME", default="", help="also publish a Gradio Space that serves the model"
+    )
+    parser.add_argument(
+        "--static-space",
+        metavar="USER/NAME",
+        default="",
+        help="also publish a static Space, free for everyone: the model runs in the visitor's browser",
     )
     parser.add_argument("--space-hardware", metavar="NAME", default="", help="such as t4-small or zero-a10g")
     parser.add_argument(

@@ -1,8 +1,8 @@
 """A static site that runs proved model folders in the visitor's browser: page, modules, runtime and model files.
 
-Nothing is built: the page's files are those of `web/`, the runtime is the package that `web/package-lock.json` pins, and
-a model's files are the folder's own bytes, each of which its parity report vouches for. `site.json` lists every file
-with its SHA-256; the same input gives the same bytes.
+Nothing is built: the page's files are those of `web/`, the runtime is the package that `web/package-lock.json` pins,
+and a model's files are the folder's own bytes, each of which its parity report vouches for. `site.json` lists every
+file with its SHA-256; the same input gives the same bytes.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -54,20 +54,32 @@ class Site:
     bytes: int
 
 
-def export_site(folders: Sequence[Path], out: Path, *, root: Path = CHECKOUT) -> Site:
-    """Write the site of some model folders to `out`, all or nothing; an older site there is replaced."""
+def named_folders(folders: Sequence[Path]) -> dict[str, Path]:
+    """Model folders by their own names, which are their addresses on the page."""
+    found: dict[str, Path] = {}
+    for folder in folders:
+        name = folder.resolve().name
+        if name in found:
+            raise InputError(
+                "Two model folders have the name {name}, their address on the page; rename one.", name=name
+            )
+        found[name] = folder
+    return found
+
+
+def export_site(folders: Mapping[str, Path], out: Path, *, root: Path = CHECKOUT) -> Site:
+    """Write the site of some model folders, by name, to `out`, all or nothing; an older site there is replaced."""
     check_web(root)
     _check_target(out)
-    names = [_name(folder) for folder in folders]
-    for name in names:
-        if names.count(name) > 1:
-            template = "Two model folders have the name {name}, which is their address on the page; rename one."
+    for name in folders:
+        if not _NAME.fullmatch(name):
+            template = "{name!r} is no address on a page; give the folder a name of letters, digits, dots and hyphens."
             raise InputError(template, name=name)
     runtime = runtime_folder(root)
     with atomic.replacing_folder(out) as staging:
         _copy_page(root / "web", staging)
         described = _copy_runtime(root / "web", runtime, staging)
-        models = [_copy_model(folder, staging / MODELS / name) for folder, name in zip(folders, names, strict=True)]
+        models = [_copy_model(folder, staging / MODELS / name) for name, folder in folders.items()]
         site = _write_manifest(staging, models, described)
     return Site(out, site["version"], sum(file["bytes"] for file in site["files"].values()))
 
@@ -114,16 +126,6 @@ def _version(package: Path) -> str:
     return str(json.loads((package / "package.json").read_text(encoding="utf-8"))["version"])
 
 
-def _name(folder: Path) -> str:
-    name = folder.resolve().name
-    if not _NAME.fullmatch(name):
-        template = (
-            "{folder} would be an address on the page; give the folder a name of letters, digits, dots and hyphens."
-        )
-        raise InputError(template, folder=folder)
-    return name
-
-
 def _check_target(out: Path) -> None:
     """Refuse to replace anything but a site of ours."""
     if not out.exists() and not out.is_symlink():
@@ -135,7 +137,9 @@ def _check_target(out: Path) -> None:
 
 def _copy_page(web: Path, folder: Path) -> None:
     """The page's files as they are, and its words."""
-    sources = {path: path.read_text(encoding="utf-8") for path in sorted(web.iterdir()) if path.suffix in _PAGE_SUFFIXES}
+    sources = {
+        path: path.read_text(encoding="utf-8") for path in sorted(web.iterdir()) if path.suffix in _PAGE_SUFFIXES
+    }
     for path, text in sources.items():
         (folder / path.name).write_text(text, encoding="utf-8")
     words = json.dumps(page_texts("".join(sources.values())), indent=1, ensure_ascii=False)

@@ -111,7 +111,7 @@ function showAll() {
 }
 
 async function choose(name) {
-  work?.abort();
+  stopWork();
   current = models.get(name);
   history.replaceState(null, "", `#${encodeURIComponent(name)}`);
   showAll();
@@ -157,15 +157,23 @@ async function load(state) {
   state.problem = null;
   state.progress = 0;
   showState();
-  const onProgress = ({ loaded, fetched }) => {
+  state.kept = await isKept(state.entry);
+  const onProgress = ({ loaded }) => {
     state.progress = Math.min(loaded / size, 1);
-    state.bytes = fetched ?? loaded;
+    state.bytes = loaded;
     if (state === current) showState();
   };
   state.model = await loadModel(new URL(state.entry.path, document.baseURI).href, { onProgress });
   if (state === current) showState();
   keepPage();
   return state.model;
+}
+
+/** Whether an earlier visit has left the model's weights, under their hash, in this browser. */
+async function isKept(entry) {
+  const weights = Object.keys(site.files).find((path) => path.startsWith(entry.path) && path.endsWith(".safetensors"));
+  const key = new URL(`${weights}?sha256=${site.files[weights].sha256}`, document.baseURI);
+  return Boolean(await globalThis.caches?.match(key).catch(() => null));
 }
 
 /** What the worker reads for a model: its files and the runtime. Maps of attention are read when they are asked for. */
@@ -177,7 +185,7 @@ function downloadSize(entry) {
 }
 
 function showState() {
-  const { entry, model, opening, problem, progress, bytes } = current;
+  const { entry, model, opening, problem, progress, bytes, kept } = current;
   const size = downloadSize(entry);
   find("loading").hidden = Boolean(model);
   find("load").hidden = Boolean(opening);
@@ -190,7 +198,9 @@ function showState() {
   if (problem) showProblem(problem);
   else find("problem").hidden = true;
   const parameters = (entry.parameters / 1e6).toFixed(1);
-  find("facts").textContent = model ? said("facts", { parameters, megabytes: megabytes(bytes) }) : "";
+  find("facts").textContent = model
+    ? said(kept ? "facts_kept" : "facts", { parameters, megabytes: megabytes(bytes) })
+    : "";
 }
 
 function showProblem(error) {
@@ -218,7 +228,6 @@ async function openReport() {
 
 /** One answer: `show` gets the text so far. Ends with the result, or with null where it was refused. */
 async function write(state, input, show) {
-  work?.abort();
   const mine = (work = new AbortController());
   setWorking(true);
   const begun = { text: "", at: 0 };
@@ -240,6 +249,13 @@ async function write(state, input, show) {
       setWorking(false);
     }
   }
+}
+
+/** End the answer that is being written: nothing waits for it any more. */
+function stopWork() {
+  work?.abort();
+  work = null;
+  setWorking(false);
 }
 
 function setWorking(working) {
@@ -271,6 +287,7 @@ function showResult(line, below, result) {
     button.textContent = said(open ? "show_tokens" : "hide_tokens");
     if (open) below.replaceChildren();
     else showTokens(below, result.tokens);
+    below.scrollIntoView({ block: "nearest" });
   });
   line.append(" ", button);
 }
@@ -283,15 +300,16 @@ async function send() {
   if (!text || work) return;
   find("message").value = "";
   growMessage();
-  const log = find("log");
-  if (!state.turns.length) log.replaceChildren();
-  state.turns.push({ role: "user", content: text });
+  const [log, { turns }] = [find("log"), state];
+  if (!turns.length) log.replaceChildren();
+  turns.push({ role: "user", content: text });
   const asked = showTurn({ role: "user", content: text });
   const turn = showTurn({ role: "assistant", content: "" });
   turn.classList.add("writing");
   if (!state.model) turn.querySelector(".line").textContent = said("waiting");
   const answer = turn.querySelector(".answer");
-  const input = state.entry.task === "chat" ? [...state.turns] : text;
+  const dialogue = turns.map(({ role, content }) => ({ role, content }));
+  const input = state.entry.task === "chat" ? dialogue : text;
   const result = await write(state, input, (soFar) => {
     const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
     answer.textContent = soFar;
@@ -299,28 +317,25 @@ async function send() {
   });
   turn.classList.remove("writing");
   if (!result) {
-    state.turns.pop();
+    turns.pop();
     asked.remove();
     turn.remove();
     if (state === current && !find("message").value) find("message").value = text;
     return;
   }
-  answer.textContent = result.text;
-  state.turns.push({ role: "assistant", content: result.text });
-  showResult(turn.querySelector(".line"), turn.querySelector(".tokens"), result);
+  turns.push({ role: "assistant", content: result.text, result });
+  if (state !== current || state.turns !== turns) return; // another model, or a new conversation
+  turn.replaceWith(showTurn(turns.at(-1)));
   find("clear").hidden = false;
-  log.scrollTop = log.scrollHeight;
 }
 
-function showTurn({ role, content }) {
+function showTurn({ role, content, result }) {
   const turn = element("div", { className: `turn ${role}` });
   if (role === "user") turn.textContent = content;
   else {
-    turn.append(
-      element("div", { className: "answer", lang: "en" }, content),
-      element("p", { className: "line" }),
-      element("div", { className: "tokens" }),
-    );
+    const [line, tokens] = [element("p", { className: "line" }), element("div", { className: "tokens" })];
+    turn.append(element("div", { className: "answer", lang: "en" }, content), line, tokens);
+    if (result) showResult(line, tokens, result);
   }
   find("log").append(turn);
   find("log").scrollTop = find("log").scrollHeight;
@@ -353,10 +368,8 @@ function examples(use) {
 }
 
 function clear() {
-  work?.abort();
+  stopWork();
   current.turns = [];
-  work = null;
-  setWorking(false);
   showConversation();
   find("message").focus();
 }
@@ -382,18 +395,26 @@ async function translate() {
     target.textContent = soFar;
   });
   target.classList.remove("writing");
-  if (!result) return;
-  target.textContent = result.text;
-  showResult(find("target-line"), find("target-tokens"), result);
+  if (!result || state !== current) return;
+  state.result = result;
+  showTranslator();
 }
 
 function clearResult() {
+  current.result = null;
   find("target-line").textContent = "";
   find("target-tokens").replaceChildren();
   for (const notice of document.querySelectorAll("#translate .notice")) notice.remove();
 }
 
 function showTranslator() {
+  if (work) return;
+  const { result } = current;
+  find("clear").hidden = true;
+  clearResult();
+  current.result = result;
+  find("target").textContent = result?.text ?? "";
+  if (result) showResult(find("target-line"), find("target-tokens"), result);
   find("source-examples").replaceWith(
     Object.assign(examples((text) => {
       find("source").value = text;

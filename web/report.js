@@ -20,24 +20,20 @@ function named(versions) {
   return Object.entries(versions).map(([name, version]) => `${name} ${version}`).join(", ");
 }
 
+/** A row for each kind of case, a column for each backend: how many agreed, and the largest difference. */
 function casesTable(report) {
-  const groups = new Map();
-  for (const found of report.cases) {
-    const key = `${found.candidate}\n${found.kind}`;
-    const group = groups.get(key) ?? { ...found, count: 0, passed: 0, largest: 0 };
-    group.count += 1;
-    group.passed += Number(found.passed);
-    group.largest = Math.max(group.largest, found.max_absolute);
-    groups.set(key, group);
-  }
-  const rows = [...groups.values()].map((group) => [
-    group.candidate,
-    group.kind,
-    `${group.passed} / ${group.count}`,
-    ["task", "training", "greedy", "beam"].includes(group.kind) ? "" : group.largest.toExponential(1),
-  ]);
-  const head = ["report_backend", "report_kind", "report_passed", "report_difference"].map((key) => said(key));
-  return table(said("report_cases"), head, rows, [2, 3]);
+  const kinds = [...new Set(report.cases.map((found) => found.kind))];
+  const rows = kinds.map((kind) => [kind, ...report.candidates.map((name) => agreement(report.cases, name, kind))]);
+  const head = [said("report_kind"), ...report.candidates];
+  return table(said("report_cases"), head, rows, [...report.candidates.keys()].map((column) => column + 1));
+}
+
+function agreement(cases, candidate, kind) {
+  const found = cases.filter((one) => one.candidate === candidate && one.kind === kind);
+  if (!found.length) return "";
+  const passed = `${found.filter((one) => one.passed).length} / ${found.length}`;
+  const largest = Math.max(...found.map((one) => one.max_absolute));
+  return largest > 0 ? `${passed} · ${largest.toExponential(1)}` : passed;
 }
 
 function filesTable(site, entry, report) {

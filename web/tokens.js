@@ -14,6 +14,7 @@ export function showTokens(parent, tokens) {
       for (const other of chips) other.ariaExpanded = "false";
       chip.ariaExpanded = String(!open);
       panel.replaceChildren(...(open ? [] : [choices(token)]));
+      panel.scrollIntoView({ block: "nearest" });
     });
     return chip;
   });
