@@ -28,7 +28,7 @@ async function start() {
   await loadTexts(stored("language"));
   site = await (await fetch("site.json")).json();
   for (const entry of site.models) {
-    models.set(entry.name, { entry, model: null, opening: null, turns: [], bytes: 0, report: null, source: "" });
+    models.set(entry.name, { entry, model: null, opening: null, turns: [], bytes: 0, result: null });
   }
   wire();
   const asked = decodeURIComponent(location.hash.slice(1));
@@ -214,10 +214,10 @@ function keepPage() {
 }
 
 async function openReport() {
-  const { entry } = current;
+  const { entry, model } = current;
   try {
-    current.report ??= await (await fetch(`${entry.path}parity.json`)).json();
-    showReport(find("report-body"), site, entry, current.report);
+    const report = model?.report ?? (await (await fetch(`${entry.path}parity.json`)).json());
+    showReport(find("report-body"), site, entry, report);
     find("report").showModal();
   } catch (error) {
     showProblem(error);
