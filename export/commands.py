@@ -55,7 +55,9 @@ def export_all(folder: Path) -> list[str]:
     return [*names, PARITY, CARD]
 
 
-def verified(bundle: "Bundle", device: str | None = None, *, quick: bool = False) -> "ParityReport":
+def verified(
+    bundle: "Bundle", device: str | None = None, *, backends: Sequence[str] | None = None, quick: bool = False
+) -> "ParityReport":
     """The folder's report, made now; on a terminal a bar says what is compared and how long it will take."""
     from tqdm import tqdm
 
@@ -69,7 +71,7 @@ def verified(bundle: "Bundle", device: str | None = None, *, quick: bool = False
 
         if device is not None:
             return verify_device(bundle, device, progress=progress)
-        return verify_bundle(bundle, quick=quick, progress=progress)
+        return verify_bundle(bundle, backends, quick=quick, progress=progress)
 
 
 def table(report: "ParityReport") -> str:
@@ -123,7 +125,9 @@ def _verify(options: argparse.Namespace) -> None:
     folder = resolve(options.bundle, all_files=True, trust_code=options.trust_code)
     if options.quick and options.device:
         raise InputError("A quick look is on the CPU; leave out --device.")
-    report = verified(Bundle.open(folder), options.device, quick=options.quick)
+    if options.backends and options.device:
+        raise InputError("With --device eager is compared; leave out --backends.")
+    report = verified(Bundle.open(folder), options.device, backends=options.backends, quick=options.quick)
     sys.stdout.write(report.to_json() if options.json else table(report))
     report.raise_if_failed()
 
@@ -170,6 +174,12 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundle", metavar="BUNDLE", help="a model folder with its exports, or USER/NAME[@REVISION]")
     parser.add_argument("--trust-code", action="store_true", help="of a model on the Hub, its TorchScript archive too")
     parser.add_argument("--device", help="cuda: compare eager on the GPU with the ONNX graphs instead")
+    parser.add_argument(
+        "--backends",
+        metavar="NAME,NAME",
+        type=lambda names: names.split(","),
+        help="compare these alone; web is compared only where it is named, in Chromium or in Node",
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print the report for programs")
     form.add_argument("--quick", action="store_true", help="a look of some seconds at a part of the cases; no proof")

@@ -4,9 +4,9 @@ Shapes: B batch, T new or target tokens, S source, V vocabulary, L layers, H hea
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -180,4 +180,13 @@ class Backend(Protocol):
 
     def attention(self, target: Batch, source: Batch | None) -> AttentionArrays:
         """Every attention weight of one pass over the whole target."""
+        ...
+
+
+@runtime_checkable
+class Writer(Protocol):
+    """A backend that has a tokenizer, prompts and a loop of its own, which are judged with it."""
+
+    def written(self, content: str | Sequence[Mapping[str, object]], max_new_tokens: int) -> tuple[list[int], str]:
+        """Ids and finish reason of what it writes for a text or a dialogue, read as one, with the model's options."""
         ...
