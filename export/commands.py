@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -153,7 +154,7 @@ def _web(options: argparse.Namespace) -> None:
     """What was written goes to stderr: the page itself is the result."""
     from .to_web import export_site, named_folders
 
-    site = export_site(named_folders(options.bundles), options.out)
+    site = export_site(named_folders(options.bundles), options.out, partial(verified, backends=["web"]))
     sys.stderr.write(
         f"wrote {site.folder}: version {site.version}, {site.bytes / 1e6:.1f} MB; look at it with "
         f"python -m http.server --directory {site.folder}\n"
@@ -250,7 +251,7 @@ _TABLE = (
     ),
     (
         "web",
-        "write a static page that runs verified model folders in the visitor's browser; it needs no server of ours.",
+        "write a static page that runs verified model folders in the visitor's browser, after a proof of its own.",
         _web,
         _add_web,
         " --out site",

@@ -6,10 +6,12 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from tiny_transformer import atomic
 from tiny_transformer.bundle import CARD, GENERATION, PARITY, PUBLISHED, Bundle, graph_files, reported_as
@@ -27,12 +29,18 @@ from .space import (
     stage_space,
     stage_static_space,
 )
-from .to_web import check_web
+from .to_web import check_web, export_site
 
 _PREFIX = "tiny-transformer-push-"
 _SECONDS_TO_LOCK = 60.0  # far more than pass between making a temporary folder and locking it
 
-Verifier = Callable[[Bundle], ParityReport]
+
+class Verifier(Protocol):
+    """Compares the backends of a folder, or those that are named, with PyTorch."""
+
+    def __call__(self, bundle: Bundle, *, backends: Sequence[str] | None = None) -> ParityReport:
+        """The report, made now."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,15 +158,27 @@ def push(options: PushOptions, verify: Verifier) -> None:
             _say(f"leaving out {name}: it is no part of a model")
         # A faulty card fails before any request.
         card = refresh_card(copy.bundle, copy.report, options.repo_id, licence=options.license)
+        site = _exported_site(options, copy.bundle, verify)  # so does a page that was not proved
         if options.dry_run:
             for name, file in local_files(copy.bundle.folder).items():
                 print(f"{file.sha256}  {file.size:>12,}  {name}")
             print(f"\n{card}", end="")
         else:
-            _publish(options, copy.bundle, copy.report)
+            _publish(options, copy.bundle, copy.report, site)
 
 
-def _publish(options: PushOptions, bundle: Bundle, report: ParityReport) -> None:
+def _exported_site(options: PushOptions, bundle: Bundle, verify: Verifier) -> Path | None:
+    """The static page of the copy, beside it, proved in a browser; None if nobody asked for one."""
+    if not options.static_space:
+        return None
+    site = bundle.folder.parent / "site"
+    with reported_as(bundle.folder, options.folder):
+        named = {options.repo_id.rsplit("/", 1)[-1]: bundle.folder}
+        export_site(named, site, partial(verify, backends=["web"]), root=options.checkout)
+    return site
+
+
+def _publish(options: PushOptions, bundle: Bundle, report: ParityReport, site: Path | None) -> None:
     remote = Remote(open_client(), options.repo_id, branch=options.revision)
     visibility = _prepare(options, remote)
     head = remote.head()
@@ -183,8 +203,8 @@ def _publish(options: PushOptions, bundle: Bundle, report: ParityReport) -> None
     pinned = remote.tag(tag, published.commit)
     _say(f"tag {tag}")
     print(remote.address)
-    if options.static_space:
-        _publish_static_space(options, bundle, remote, pinned, visibility)
+    if site is not None:
+        _publish_static_space(options, site, remote, pinned, visibility)
     if options.space:
         _publish_space(options, remote, pinned, visibility)
 
@@ -267,19 +287,11 @@ def _publish_space(options: PushOptions, model: Remote, pinned: str, visibility:
     print(space.address)
 
 
-def _publish_static_space(options: PushOptions, bundle: Bundle, model: Remote, pinned: str, visibility: str) -> None:
+def _publish_static_space(options: PushOptions, site: Path, model: Remote, pinned: str, visibility: str) -> None:
     space = Remote(model.api, options.static_space, kind="space")
     with _temporary_folder() as temporary:
         folder, endpoint = temporary / "space", str(model.api.endpoint)
-        stage_static_space(
-            folder,
-            options.static_space,
-            options.repo_id,
-            pinned,
-            bundle.folder,
-            endpoint=endpoint,
-            root=options.checkout,
-        )
+        stage_static_space(folder, options.static_space, options.repo_id, pinned, site, endpoint=endpoint)
         message = f"Serve {options.repo_id} at {pinned[:12]} in the browser"
         try:
             done = publish_static_space(space, folder, private=visibility != "public", message=message)

@@ -10,7 +10,7 @@ from huggingface_hub import SpaceCardData
 from tiny_transformer.errors import ExportError, HubError, Sentence
 
 from .hub_repository import Remote, local_files
-from .to_web import INDEX, SITE, export_site
+from .to_web import INDEX, SITE
 
 PYTHON = "3.12"  # a Space's default is too old for ONNX Runtime
 APP, STARTER, LIBRARY, REQUIREMENTS, CARD = "app.py", "space.py", "tiny_transformer", "requirements.txt", "README.md"
@@ -76,11 +76,9 @@ def stage_space(
     (folder / CARD).write_text(f"---\n{SpaceCardData(**metadata).to_yaml()}\n---\n{text}", encoding="utf-8")
 
 
-def stage_static_space(
-    folder: Path, name: str, model: str, revision: str, bundle: Path, *, endpoint: str, root: Path
-) -> None:
-    """Write a static Space's files: the page with a copy of the model, and the front matter."""
-    export_site({model.rsplit("/", 1)[-1]: bundle}, folder, root=root)
+def stage_static_space(folder: Path, name: str, model: str, revision: str, site: Path, *, endpoint: str) -> None:
+    """Write a static Space's files: those of a site that was exported before, and the front matter."""
+    shutil.copytree(site, folder)
     metadata: dict[str, Any] = {
         "title": name.rsplit("/", 1)[-1],
         "emoji": "🔬",

@@ -3,6 +3,9 @@
 Nothing is built: the page's files are those of `web/`, the runtime is the package that `web/package-lock.json` pins,
 and a model's files are the folder's own bytes, each of which its parity report vouches for. `site.json` lists every
 file with its SHA-256; the same input gives the same bytes.
+
+The folder's own report says nothing about a browser. So the export compares the modules that visitors run with PyTorch,
+too, and puts that report beside the other one.
 """
 
 import hashlib
@@ -11,7 +14,7 @@ import re
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -36,12 +39,14 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 SITE, INDEX, SERVICE_WORKER = "site.json", "index.html", "service-worker.js"
 MODELS, RUNTIME = "models", "runtime"
 FORMAT = 1
+PARITY_WEB = "parity-web.json"  # the report of the backend `web` alone
 PACKAGE = "onnxruntime-web"
 RUNTIME_JSON = "runtime.json"  # names the two files of the package that a page needs, with their SHA-256
 TEXTS = "texts.json"
 _LICENSE = "runtime-license.txt"
 _PAGE_SUFFIXES = (".html", ".css", ".js", ".svg")
 _EMPTY_SITE = 'const SITE = { version: "", files: {} };'  # in the service worker: where the list of files goes
+_NOT_FOR_VISITORS = ("witness.js",)  # what the comparison with PyTorch runs beside the page's modules
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -67,8 +72,14 @@ def named_folders(folders: Sequence[Path]) -> dict[str, Path]:
     return found
 
 
-def export_site(folders: Mapping[str, Path], out: Path, *, root: Path = CHECKOUT) -> Site:
-    """Write the site of some model folders, by name, to `out`, all or nothing; an older site there is replaced."""
+Prover = Callable[[Bundle], ParityReport]  # compares the backend `web` with PyTorch
+
+
+def export_site(folders: Mapping[str, Path], out: Path, prove: Prover, *, root: Path = CHECKOUT) -> Site:
+    """Write the site of some model folders, by name, to `out`, all or nothing; an older site there is replaced.
+
+    A proof of the older site is used again if neither the model nor a module has changed.
+    """
     check_web(root)
     _check_target(out)
     for name in folders:
@@ -79,7 +90,14 @@ def export_site(folders: Mapping[str, Path], out: Path, *, root: Path = CHECKOUT
     with atomic.replacing_folder(out) as staging:
         _copy_page(root / "web", staging)
         described = _copy_runtime(root / "web", runtime, staging)
-        models = [_copy_model(folder, staging / MODELS / name) for name, folder in folders.items()]
+        code = _code_version(staging)
+        models = []
+        for name, folder in folders.items():
+            bundle = Bundle.open(folder)
+            files = site_files(bundle)
+            _check_proved(bundle, files)
+            proof = _older_proof(out, name, code, bundle) or prove(bundle)
+            models.append(_copy_model(bundle, files, proof, staging / MODELS / name) | {"code": code})
         site = _write_manifest(staging, models, described)
     return Site(out, site["version"], sum(file["bytes"] for file in site["files"].values()))
 
@@ -177,25 +195,45 @@ def _copy_runtime(web: Path, package: Path, folder: Path) -> dict[str, str]:
     return {name: described[name] for name in ("package", "version", "license")}
 
 
-def _copy_model(folder: Path, target: Path) -> dict[str, Any]:
-    """Copy a proved folder's files; what the page says of the model before it is loaded."""
-    bundle = Bundle.open(folder)
-    names = site_files(bundle)
+def _code_version(page: Path) -> str:
+    """The modules and the runtime's hashes as one: another one needs another proof."""
+    paths = [*sorted(page.glob("*.js")), page / RUNTIME_JSON]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
+
+
+def _check_proved(bundle: Bundle, names: Sequence[str]) -> None:
+    """Refuse a folder whose report does not vouch for every file that the page reads."""
     missing = [name for name in (*names, PARITY) if not bundle.has(name)]
     if missing:
         template = "{folder} has no {files}; make it first: python -m export all {folder}."
-        raise ExportError(template, folder=folder, files=", ".join(missing))
-    report = stored_report(bundle, names)
-    assert report is not None
+        raise ExportError(template, folder=bundle.folder, files=", ".join(missing))
+    stored_report(bundle, names)
+
+
+def _older_proof(out: Path, name: str, code: str, bundle: Bundle) -> ParityReport | None:
+    """The proof in the site that is replaced, if it is one of these bytes and these modules."""
+    path = out / MODELS / name / PARITY_WEB
+    try:
+        models = json.loads((out / SITE).read_text(encoding="utf-8"))["models"]
+        proved = {model["name"]: model["code"] for model in models}
+        report = ParityReport.from_json(path.read_text(encoding="utf-8"), where=path)
+    except (OSError, ValueError, KeyError, TypeError, ParityError):
+        return None
+    same = proved.get(name) == code and report.files == bundle.hashes()
+    return report if same and report.verdict == "verified" else None
+
+
+def _copy_model(bundle: Bundle, names: Sequence[str], proof: ParityReport, target: Path) -> dict[str, Any]:
+    """Copy a proved folder's files; what the page says of the model before it is loaded."""
+    proof.raise_if_failed()
     target.mkdir(parents=True)
     for name in (*names, PARITY):
-        shutil.copyfile(folder / name, target / name)
-    if any(sha256(target / name) != report.files[name] for name in names):
-        raise ParityError("The files of {folder} changed while they were copied; try again.", folder=folder)
-    return _described(bundle, report, target)
-
-
-def _described(bundle: Bundle, report: ParityReport, target: Path) -> dict[str, Any]:
+        shutil.copyfile(bundle.folder / name, target / name)
+    (target / PARITY_WEB).write_text(proof.to_json(), encoding="utf-8")
+    report = ParityReport.from_json((target / PARITY).read_text(encoding="utf-8"), where=bundle.folder / PARITY)
+    if any(not sha256(target / name) == report.files[name] == proof.files.get(name) for name in names):
+        template = "The files of {folder} are not those that were compared; try again."
+        raise ParityError(template, folder=bundle.folder)
     return {
         "name": target.name,
         "task": bundle.generation.task,
@@ -203,8 +241,6 @@ def _described(bundle: Bundle, report: ParityReport, target: Path) -> dict[str, 
         "parameters": bundle.config.n_parameters,
         "context": bundle.config.max_length,
         "generation": json.loads(bundle.generation.to_json()),
-        "cases": len(report.cases),
-        "report": sha256(target / PARITY),
     }
 
 
@@ -234,4 +270,4 @@ def _write_manifest(folder: Path, models: list[dict[str, Any]], runtime: dict[st
 
 
 def _is_kept(name: str) -> bool:
-    return not name.startswith(f"{MODELS}/") and not name.endswith(".wasm")
+    return name.endswith(f"/{PARITY_WEB}") or not (name.startswith(f"{MODELS}/") or name.endswith(".wasm"))

@@ -217,7 +217,8 @@ async function openReport() {
   const { entry, model } = current;
   try {
     const report = model?.report ?? (await (await fetch(`${entry.path}parity.json`)).json());
-    showReport(find("report-body"), site, entry, report);
+    const page = await (await fetch(`${entry.path}parity-web.json`)).json();
+    showReport(find("report-body"), site, entry, report, page);
     find("report").showModal();
   } catch (error) {
     showProblem(error);

@@ -1,11 +1,26 @@
 // What the parity report says, for people: the cases of each backend, the files, the versions.
 import { element, said } from "./texts.js";
 
-/** Fill the dialog's body. `entry` is the model in site.json, `site` the whole, `report` the parsed parity.json. */
-export function showReport(body, site, entry, report) {
+/**
+ * Fill the dialog's body. `entry` is the model in site.json, `site` the whole; `folder` and `page` are the parsed reports
+ * of the folder's backends and of the modules that run here.
+ */
+export function showReport(body, site, entry, folder, page) {
+  const report = {
+    files: folder.files,
+    cases: [...page.cases, ...folder.cases],
+    candidates: [...page.candidates, ...folder.candidates],
+    versions: { ...folder.versions, ...page.versions },
+  };
   body.replaceChildren(
     element("p", {}, said("report_words", { n: report.cases.length })),
-    element("p", {}, element("a", { href: `${entry.path}parity.json` }, said("report_whole"))),
+    element(
+      "p",
+      {},
+      element("a", { href: `${entry.path}parity-web.json` }, said("report_page")),
+      " · ",
+      element("a", { href: `${entry.path}parity.json` }, said("report_whole")),
+    ),
     casesTable(report),
     filesTable(site, entry, report),
     element("p", {}, said("report_versions", { versions: named(report.versions), runtime: runtimeName(site) })),

@@ -1,5 +1,6 @@
 """A static Space beside the model: the proved bytes in one commit, made once, and never more public than the model."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +8,11 @@ import pytest
 import yaml
 
 from export.push import PushOptions
+from export.to_web import PARITY_WEB
 from tests.support.hub_commands import MODEL, SPACE, Client
 from tests.support.hub_server import HubServer
 from tests.support.web_checkout import add_web
-from tiny_transformer.bundle import CARD, DECODER_ONNX, TORCHSCRIPT, WEIGHTS, Bundle
+from tiny_transformer.bundle import CARD, DECODER_ONNX, WEIGHTS, Bundle
 from tiny_transformer.errors import TinyTransformerError
 
 STATIC = ("--static-space", SPACE)
@@ -30,6 +32,8 @@ def test_a_static_space_holds_the_published_bytes_and_is_not_made_twice(
     published, space = hub.files(MODEL), hub.files(SPACE, "space")
     copied = {path.rsplit("/", 1)[-1]: data for path, data in space.items() if path.startswith("models/model/")}
     assert {WEIGHTS, DECODER_ONNX, "parity.json"} <= copied.keys()
+    proof = json.loads(copied.pop(PARITY_WEB))
+    assert (proof["verdict"], proof["candidates"]) == ("verified", ["web"])
     assert all(published[name] == data for name, data in copied.items())
     front = yaml.safe_load(space[CARD].decode().split("---\n")[1])
     assert (front["sdk"], front["app_file"], front["models"]) == ("static", "index.html", [MODEL])
@@ -58,14 +62,11 @@ def test_a_new_version_replaces_the_old_one_in_one_commit_and_leaves_others_file
     assert hub.files(SPACE, "space")["LICENSE"] == b"somebody's own file"
 
 
-@pytest.mark.slow
 def test_nothing_unproved_is_published(hub: HubServer, client: Client, model: Bundle) -> None:
-    (model.folder / DECODER_ONNX).write_bytes(b"another graph")
-    assert client.push(model.folder, *STATIC).code == 1
-    (model.folder / TORCHSCRIPT).unlink(missing_ok=True)
-    done = client.push(model.folder, *STATIC, STAND_IN_FAILS="1")
+    done = client.push(model.folder, *STATIC, STAND_IN_FAILS="web")
     assert done.code == 1
-    assert hub.repos == {}
+    assert "Parity failed in 1 of 1 cases: web" in done.err
+    assert hub.seen == []
 
 
 def test_a_space_of_somebody_else_is_left_alone_and_the_model_stands(

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from export.commands import main
-from export.to_web import export_site, named_folders, page_texts
+from export.to_web import PARITY_WEB, export_site, named_folders, page_texts
 from tests.support.hub_commands import with_graphs
+from tests.support.hub_driver import stand_in_report
 from tests.support.models import ROOT, BundleFactory
 from tests.support.web_checkout import add_web
 from tiny_transformer.bundle import DECODER_ONNX, PARITY, TOKENIZER, WEIGHTS, Bundle
-from tiny_transformer.errors import ExportError, TinyTransformerError
+from tiny_transformer.errors import ExportError, ParityError, TinyTransformerError
+from tiny_transformer.parity.report import ParityReport
 
 Export = Callable[..., dict[str, bytes]]
 PAGE = "".join(
@@ -37,7 +39,7 @@ def web_root(tmp_path: Path) -> Path:
 @pytest.fixture
 def export(tmp_path: Path, web_root: Path) -> Export:
     def run(*folders: Path, out: str = "site") -> dict[str, bytes]:
-        export_site(named_folders(folders), tmp_path / out, root=web_root)
+        export_site(named_folders(folders), tmp_path / out, stand_in_report, root=web_root)
         return contents(tmp_path / out)
 
     return run
@@ -51,9 +53,10 @@ def test_a_site_is_the_page_the_runtime_and_the_models_own_bytes(
     for folder in folders:
         copied = {name for name in found if name.startswith(f"models/{folder.name}/")}
         assert {f"models/{folder.name}/{name}" for name in (WEIGHTS, DECODER_ONNX, TOKENIZER, PARITY)} <= copied
+        copied.remove(f"models/{folder.name}/{PARITY_WEB}")
         assert all(found[name] == (folder / name.rsplit("/", 1)[-1]).read_bytes() for name in copied)
     page = {path.name for path in (web_root / "web").iterdir() if path.suffix in (".html", ".css", ".js", ".svg")}
-    assert page <= found.keys()
+    assert page - {"witness.js"} <= found.keys()
     assert b"Microsoft" in found["runtime/LICENSE.txt"]
     site = json.loads(found["site.json"])
     listed = {name: file["sha256"] for name, file in site["files"].items()}
@@ -74,7 +77,8 @@ def test_the_service_worker_names_every_file_but_those_that_the_model_store_keep
     assert kept["files"] == {
         name: sha256(data).hexdigest()
         for name, data in found.items()
-        if not name.startswith("models/") and not name.endswith(".wasm") and name != "service-worker.js"
+        if (not name.startswith("models/") and not name.endswith(".wasm") and name != "service-worker.js")
+        or name.endswith(PARITY_WEB)
     }
 
 
@@ -100,6 +104,38 @@ def test_nothing_unproved_becomes_a_page_and_the_older_one_stays(export: Export,
         (model.folder / name).write_bytes(original)
     assert contents(tmp_path / "site") == before
     assert not list(tmp_path.glob(".site*")), "a temporary folder was left behind"
+
+
+def test_the_page_is_proved_itself_and_proved_anew_only_if_something_changed(
+    model: Bundle, tmp_path: Path, web_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proofs: list[Bundle] = []
+
+    def prove(bundle: Bundle) -> ParityReport:
+        proofs.append(bundle)
+        return stand_in_report(bundle, backends=["web"])
+
+    def export() -> int:
+        export_site({"model": model.folder}, tmp_path / "site", prove, root=web_root)
+        return len(proofs)
+
+    assert export() == 1
+    written = ParityReport.from_json((tmp_path / "site/models/model" / PARITY_WEB).read_text(), where="site")
+    assert written.candidates == ("web",)
+    assert export() == 1
+    (web_root / "web" / "generation.js").write_text("// another loop\n")
+    assert export() == 2
+    (model.folder / TOKENIZER).write_text((model.folder / TOKENIZER).read_text() + "\n")
+    with_graphs(model)
+    assert export() == 3
+    (tmp_path / "site/models/model" / PARITY_WEB).write_text("{}")
+    assert export() == 4
+    monkeypatch.setenv("STAND_IN_FAILS", "web")
+    (web_root / "web" / "generation.js").write_text("// a broken mask\n")
+    before = contents(tmp_path / "site")
+    with pytest.raises(ParityError, match="Parity failed in 1 of 1 cases: web"):
+        export()
+    assert contents(tmp_path / "site") == before
 
 
 def test_only_a_site_of_ours_is_replaced(export: Export, model: Bundle, tmp_path: Path) -> None:
@@ -150,7 +186,7 @@ def test_a_missing_runtime_is_installed_and_if_that_fails_one_sentence_says_what
 
 def test_without_a_checkout_there_is_no_page(model: Bundle, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r"no web/index\.html; the page is made from a checkout"):
-        export_site({"model": model.folder}, tmp_path / "site", root=tmp_path)
+        export_site({"model": model.folder}, tmp_path / "site", stand_in_report, root=tmp_path)
 
 
 def test_the_command_says_what_it_wrote(model: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ def proved(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture(scope="module")
 def site(proved: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedSite]:
     root = tmp_path_factory.mktemp("server")
-    export_site(proved, root / "some" / "where")
+    export_site(proved, root / "some" / "where", partial(stand_in_report, backends=["web"]))
     with served_files(root) as (url, asked):
         yield ServedSite(f"{url}/some/where/", root / "some" / "where", asked, proved)
 
