@@ -55,12 +55,12 @@ function stopStrings(value) {
 
 /**
  * The tokens `{ id, logprob, alternatives, finishReason }` of one prompt, as they are chosen; the last one has a finish
- * reason: "eos" (the end token itself), "stop", "length" or "context". `text` numbers the texts of one call: each draws
- * random numbers of its own. `kept` may hold a state of an earlier prompt; what both begin with is not read again.
+ * reason: "eos" (the end token itself), "stop", "length" or "context". `stream` numbers the random numbers that are
+ * drawn from. `kept` may hold a state of an earlier prompt; what both begin with is not read again.
  */
-export async function* streamTokens(backend, prompt, options, { tokenizer, eosId, text = 0, kept, signal }) {
+export async function* streamTokens(backend, prompt, options, { tokenizer, eosId, stream, kept, signal }) {
   const stop = new StopStrings(options.stop, tokenizer);
-  const generator = options.temperature > 0 ? new RowGenerator(options.seed, text) : null;
+  const generator = options.temperature > 0 ? new RowGenerator(options.seed, stream) : null;
   const room = backend.config.max_length - prompt.prefix.length + 1; // the last token is never read again
   const limit = Math.min(options.max_new_tokens, room);
   const written = [];
@@ -187,7 +187,7 @@ function likeliest(logits, k) {
 }
 
 /** Tells whether the newest token completes a stop string. */
-class StopStrings {
+export class StopStrings {
   #stop;
   #longest;
   #tokenizer;

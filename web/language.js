@@ -85,7 +85,7 @@ const LOOKS = {
     "u",
   ),
 };
-const WORDS = Object.fromEntries(
+export const WORDS = Object.fromEntries(
   Object.entries(COMMON).map(([language, words]) => [language, new Set(words.trim().split(/\s+/))]),
 );
 

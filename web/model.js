@@ -106,7 +106,8 @@ export class TextModel {
   async #written(prompt, options, { number, held, onToken, signal }, result) {
     const { tokenizer, generation } = this;
     const assembler = new TextAssembler(tokenizer, options.stop);
-    const settings = { tokenizer, eosId: generation.eos_id, text: number, kept: this.#kept, signal };
+    const stream = number * 2 ** 32; // of random numbers: each sentence has its own, as in Python
+    const settings = { tokenizer, eosId: generation.eos_id, stream, kept: this.#kept, signal };
     const named = (token) => ({ ...token, text: tokenizer.name(token.id) });
     for await (const { finishReason, ...token } of streamTokens(this.backend, prompt, options, settings)) {
       let text = held + (finishReason === "eos" ? "" : assembler.push(token.id));

@@ -162,6 +162,13 @@ def _rows(batch: Batch | None) -> list[list[int]] | None:
     return [ids[:length].tolist() for ids, length in zip(batch.ids, batch.lengths, strict=True)]
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing: a program that was ended leaves its connections open."""
+
+
 class _Witness:
     """The server, and the program that asks it for calls."""
 
@@ -178,7 +185,7 @@ class _Witness:
         class Handler(_Handler):
             owner = witness
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = _Server(("127.0.0.1", 0), Handler)
         self.secret = token_urlsafe(16)  # so that no other page on this machine can answer
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}/{self.secret}/"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
