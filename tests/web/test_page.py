@@ -123,9 +123,9 @@ def test_it_chats_translates_streams_and_stops_as_python_writes(browser: Browser
         page.get_by_role("button", name="Proved equal to PyTorch").click()
         report = json.loads((site.models["translate"] / PARITY).read_text())
         expect(page.locator("dialog")).to_contain_text(report["files"][WEIGHTS])
-        expect(page.get_by_role("link", name="The whole report")).to_have_attribute(
-            "href", "models/translate/parity.json"
-        )
+        for name, address in (("Report on the files", "parity.json"), ("Report on this page", "parity-web.json")):
+            link = page.get_by_role("link", name=name)
+            expect(link).to_have_attribute("href", f"models/translate/{address}")
         page.keyboard.press("Escape")
         expect(page.locator("dialog")).to_be_hidden()
 
@@ -145,7 +145,8 @@ def test_a_second_visit_needs_no_network(browser: Browser, site: ServedSite) -> 
         expect(page.locator("#log .line")).to_contain_text("tokens/s")
         page.get_by_role("button", name="Proved equal to PyTorch").click()
         expect(page.locator("dialog table").first).to_be_visible()
-        assert site.asked == []
+        # Chromium asks for a newer version of the page, and would go on without an answer.
+        assert set(site.asked) <= {"/some/where/service-worker.js"}
 
 
 def test_a_wrong_byte_is_refused_by_name_in_the_visitors_language(
