@@ -15,7 +15,9 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 import tiny_transformer as tt
 from export.to_web import export_site
+from tests.support.hub_commands import SPACE, Client
 from tests.support.hub_driver import stand_in_report
+from tests.support.hub_server import HubServer
 from tests.support.models import ROOT
 from tests.support.ui_browser import LAPTOP, PHONE, browser
 from tests.support.ui_fixtures import models
@@ -214,3 +216,22 @@ def test_the_chosen_language_and_colors_stay(browser: Browser, site: ServedSite)
             assert page.evaluate("() => getComputedStyle(document.documentElement).colorScheme") == "dark"
             page.reload()
         assert page.evaluate("() => document.documentElement.lang") == "zh-CN"
+
+
+def test_exactly_the_files_of_a_pushed_space_run_in_a_browser(
+    browser: Browser, hub: HubServer, client: Client, proved: dict[str, Path], tmp_path: Path
+) -> None:
+    client.checkout = ROOT
+    done = client.push(proved["translate"], "--static-space", SPACE)
+    assert done.code == 0, done.err
+    for name, data in hub.files(SPACE, "space").items():
+        path = tmp_path / "space" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    with served_files(tmp_path / "space") as (url, _), visitor(browser, url) as context:
+        page = opened(context, url)
+        page.locator("#source").fill("Guten Morgen!")
+        page.get_by_role("button", name="Translate").click()
+        expect(page.locator("#target-line")).to_contain_text("tokens/s")
+        wanted = tt.load(proved["translate"], "onnx").generate("Guten Morgen!").text
+        assert page.locator("#target").inner_text() == wanted
