@@ -71,8 +71,13 @@ export class ModelStore {
       }
       await cache.delete(key);
     }
-    const bytes = await this.#fetched(url, name);
-    if ((await hex(bytes)) !== sha256) {
+    let bytes = await this.#fetched(url, name);
+    let found = await hex(bytes);
+    if (found !== sha256 && cache) {
+      bytes = await this.#fetched(url, name, "reload"); // the browser may have kept an older version of the file
+      found = await hex(bytes);
+    }
+    if (found !== sha256) {
       throw new ModelError("{file} is not the file that the parity report vouches for; load it again.", { file: name });
     }
     await keep(cache, key, bytes);
@@ -83,7 +88,7 @@ export class ModelStore {
     const url = new URL(REPORT, this.folder);
     const cache = await openCache();
     try {
-      const bytes = await this.#fetched(url, REPORT);
+      const bytes = await this.#fetched(url, REPORT, "no-cache"); // it says which version the other files have
       await keep(cache, url.href, bytes);
       return bytes;
     } catch (error) {
@@ -93,7 +98,7 @@ export class ModelStore {
     }
   }
 
-  async #fetched(url, name) {
+  async #fetched(url, name, cache = "default") {
     if (url.protocol === "file:") {
       const { readFile } = await import("node:fs/promises");
       const bytes = await readFile(url, { signal: this.signal }).catch((error) => {
@@ -102,7 +107,7 @@ export class ModelStore {
       this.#progress(name, bytes.length, bytes.length);
       return new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.length);
     }
-    const response = await fetch(url, { signal: this.signal }).catch((error) => {
+    const response = await fetch(url, { signal: this.signal, cache }).catch((error) => {
       throw isAbort(error) ? error : unreachable(name, error.message);
     });
     if (!response.ok) throw unreachable(name, response.status);

@@ -3,22 +3,27 @@
 import shutil
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 
 from export.commands import main
+from export.quantize import QUANTIZED, SCALES, ZERO, export_web_graphs
 from tests.support.export_fixtures import Exported
 from tests.support.models import ROOT
 from tests.support.web_fixtures import WEB
 from tiny_transformer.backends import BACKENDS, javascript
+from tiny_transformer.backends.base import Batch
 from tiny_transformer.backends.eager import EagerBackend
 from tiny_transformer.backends.javascript import JavaScriptBackend
-from tiny_transformer.bundle import Bundle
+from tiny_transformer.bundle import DECODER_WEB, ENCODER_WEB, WEIGHTS_INT8, Bundle, save_bundle
 from tiny_transformer.errors import BackendError
 from tiny_transformer.model import load_model
 from tiny_transformer.parity import verify_bundle
 from tiny_transformer.parity.cases import tensor_cases
 from tiny_transformer.parity.texts import TextReference, text_steps
 from tiny_transformer.parity.verification import verify
+from tiny_transformer.weights import read_weights
 
 pytestmark = pytest.mark.browser
 
@@ -115,6 +120,34 @@ def test_what_is_missing_is_said_in_one_sentence(
 def test_a_program_that_ends_is_one_sentence(exported: Exported) -> None:
     with pytest.raises(BackendError, match="gave no answer to open"):
         JavaScriptBackend(exported(CHAT), "web", shutil.which("true"))
+
+
+def test_8_bit_weights_become_float_in_the_browser(exported: Exported, tmp_path: Path) -> None:
+    """The graphs compute with the numbers that the 8-bit weights stand for, and no 8-bit kernel is left in them."""
+    folder = shutil.copytree(exported(TRANSLATOR).folder, tmp_path / "model")
+    assert export_web_graphs(folder) == [ENCODER_WEB, DECODER_WEB]
+    for file in (ENCODER_WEB, DECODER_WEB):
+        operators = {node.op_type for node in onnx.load(folder / file, load_external_data=False).graph.node}
+        assert "DequantizeLinear" in operators
+        assert not operators & {"MatMulNBits", "MatMulIntegerToFloat"}
+    bundle = Bundle.open(folder)
+    stored = read_weights(folder / WEIGHTS_INT8)
+    weights = dict(bundle.weights())
+    for name in weights:
+        if name + QUANTIZED in stored:
+            values = (stored[name + QUANTIZED].astype(np.float32) - ZERO) * stored[name + SCALES][..., None]
+            weights[name] = values.reshape(weights[name].shape)
+    rounded = save_bundle(tmp_path / "rounded", bundle.config, bundle.generation, bundle.tokenizer, weights)
+    reference = EagerBackend(load_model(rounded), bundle.config)
+    candidate = JavaScriptBackend(bundle, "web-int8", shutil.which("node"))
+    try:
+        cases = [case for case in tensor_cases(bundle.config) if case.kind != "attention"]
+        report = verify(reference, candidate, cases)
+        with pytest.raises(BackendError, match="8 bits, which have no attention maps"):
+            candidate.attention(Batch.of([[1, 2]]), Batch.of([[3]]))
+    finally:
+        candidate.close()
+    assert not report.failures
 
 
 @pytest.mark.slow
