@@ -3,7 +3,6 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -154,7 +153,7 @@ def _web(options: argparse.Namespace) -> None:
     """What was written goes to stderr: the page itself is the result."""
     from .to_web import export_site, named_folders
 
-    site = export_site(named_folders(options.bundles), options.out, partial(verified, backends=["web"]))
+    site = export_site(named_folders(options.bundles), options.out, verified, int8=options.int8)
     sys.stderr.write(
         f"wrote {site.folder}: version {site.version}, {site.bytes / 1e6:.1f} MB; look at it with "
         f"python -m http.server --directory {site.folder}\n"
@@ -193,6 +192,11 @@ def _add_card(parser: argparse.ArgumentParser) -> None:
 def _add_web(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundles", metavar="BUNDLE", type=Path, nargs="+", help="a model folder with its parity report")
     parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="the site's folder; an older site goes")
+    parser.add_argument(
+        "--int8",
+        action="store_true",
+        help="weights in 8 bits: half the download, judged by the task instead of each number",
+    )
 
 
 def add_push_arguments(parser: argparse.ArgumentParser) -> None:

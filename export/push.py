@@ -6,12 +6,10 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from tiny_transformer import atomic
 from tiny_transformer.bundle import CARD, GENERATION, PARITY, PUBLISHED, Bundle, graph_files, reported_as
@@ -29,18 +27,10 @@ from .space import (
     stage_space,
     stage_static_space,
 )
-from .to_web import check_web, export_site
+from .to_web import Verifier, check_web, export_site
 
 _PREFIX = "tiny-transformer-push-"
 _SECONDS_TO_LOCK = 60.0  # far more than pass between making a temporary folder and locking it
-
-
-class Verifier(Protocol):
-    """Compares the backends of a folder, or those that are named, with PyTorch."""
-
-    def __call__(self, bundle: Bundle, *, backends: Sequence[str] | None = None) -> ParityReport:
-        """The report, made now."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +164,7 @@ def _exported_site(options: PushOptions, bundle: Bundle, verify: Verifier) -> Pa
     site = bundle.folder.parent / "site"
     with reported_as(bundle.folder, options.folder):
         named = {options.repo_id.rsplit("/", 1)[-1]: bundle.folder}
-        export_site(named, site, partial(verify, backends=["web"]), root=options.checkout)
+        export_site(named, site, verify, root=options.checkout)
     return site
 
 

@@ -5,7 +5,9 @@ and a model's files are the folder's own bytes, each of which its parity report 
 file with its SHA-256; the same input gives the same bytes.
 
 The folder's own report says nothing about a browser. So the export compares the modules that visitors run with PyTorch,
-too, and puts that report beside the other one.
+too: that report is the `parity.json` that the page checks each file against, and the folder's own lies beside it.
+
+In 8 bits the weights are half the download. The graphs for that are made here, since no other backend reads them.
 """
 
 import hashlib
@@ -13,23 +15,31 @@ import json
 import re
 import shutil
 import subprocess
+import tempfile
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tiny_transformer import atomic
 from tiny_transformer.bundle import (
     ATTENTION_ONNX,
     CONFIG,
     GENERATION,
+    INT8_WEB,
     PARITY,
+    PUBLISHED,
+    REQUIRED,
     TOKENIZER,
+    WEB_GRAPHS,
     WEIGHTS,
+    WEIGHTS_INT8,
     Bundle,
     graph_files,
+    reported_as,
     sha256,
 )
 from tiny_transformer.errors import ExportError, InputError, ParityError
@@ -39,7 +49,8 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 SITE, INDEX, SERVICE_WORKER = "site.json", "index.html", "service-worker.js"
 MODELS, RUNTIME = "models", "runtime"
 FORMAT = 1
-PARITY_WEB = "parity-web.json"  # the report of the backend `web` alone
+PARITY_FOLDER = "parity-folder.json"  # the folder's own report, unchanged
+WEB, WEB_INT8 = "web", "web-int8"  # the backends that a page can run
 PACKAGE = "onnxruntime-web"
 RUNTIME_JSON = "runtime.json"  # names the two files of the package that a page needs, with their SHA-256
 TEXTS = "texts.json"
@@ -72,14 +83,22 @@ def named_folders(folders: Sequence[Path]) -> dict[str, Path]:
     return found
 
 
-Prover = Callable[[Bundle], ParityReport]  # compares the backend `web` with PyTorch
+class Verifier(Protocol):
+    """Compares the backends of a folder, or those that are named, with PyTorch."""
+
+    def __call__(self, bundle: Bundle, *, backends: Sequence[str] | None = None) -> ParityReport:
+        """The report, made now."""
+        ...
 
 
-def export_site(folders: Mapping[str, Path], out: Path, prove: Prover, *, root: Path = CHECKOUT) -> Site:
+def export_site(
+    folders: Mapping[str, Path], out: Path, verify: Verifier, *, int8: bool = False, root: Path = CHECKOUT
+) -> Site:
     """Write the site of some model folders, by name, to `out`, all or nothing; an older site there is replaced.
 
     A proof of the older site is used again if neither the model nor a module has changed.
     """
+    backend = WEB_INT8 if int8 else WEB
     check_web(root)
     _check_target(out)
     for name in folders:
@@ -93,11 +112,10 @@ def export_site(folders: Mapping[str, Path], out: Path, prove: Prover, *, root: 
         code = _code_version(staging)
         models = []
         for name, folder in folders.items():
-            bundle = Bundle.open(folder)
-            files = site_files(bundle)
-            _check_proved(bundle, files)
-            proof = _older_proof(out, name, code, bundle) or prove(bundle)
-            models.append(_copy_model(bundle, files, proof, staging / MODELS / name) | {"code": code})
+            with _page_folder(Bundle.open(folder), int8=int8) as bundle:
+                proof = _older_proof(out, name, code, bundle) or verify(bundle, backends=[backend])
+                described_model = _copy_model(bundle, proof, staging / MODELS / name)
+            models.append(described_model | {"backend": backend, "code": code})
         site = _write_manifest(staging, models, described)
     return Site(out, site["version"], sum(file["bytes"] for file in site["files"].values()))
 
@@ -128,9 +146,33 @@ def runtime_folder(root: Path) -> Path:
 
 
 def site_files(bundle: Bundle) -> list[str]:
-    """The files of a model folder that the page reads, without the report."""
-    wanted = [CONFIG, GENERATION, TOKENIZER, WEIGHTS, *graph_files(bundle.config).values()]
-    return [*wanted, *(name for name in (ATTENTION_ONNX,) if bundle.has(name))]
+    """The files of a model folder that the page reads, without the report; in 8 bits where web graphs are there."""
+    common = [CONFIG, GENERATION, TOKENIZER]
+    web = list(graph_files(bundle.config, INT8_WEB).values())
+    if bundle.has(*web):
+        return [*common, WEIGHTS_INT8, *web]
+    floats = [*common, WEIGHTS, *graph_files(bundle.config).values()]
+    return [*floats, *(name for name in (ATTENTION_ONNX,) if bundle.has(name))]
+
+
+@contextmanager
+def _page_folder(bundle: Bundle, *, int8: bool) -> Iterator[Bundle]:
+    """A proved folder as the page has it: a copy, and for 8 bits with the graphs that a browser runs."""
+    floats = graph_files(bundle.config).values()
+    _check_proved(bundle, [*REQUIRED, *floats, *([WEIGHTS_INT8] if int8 else [])])
+    with tempfile.TemporaryDirectory() as temporary:
+        copy = Path(temporary) / "model"
+        copy.mkdir()
+        for name in bundle.files():
+            if name in PUBLISHED and name not in WEB_GRAPHS:
+                shutil.copyfile(bundle.folder / name, copy / name)
+        with reported_as(copy, bundle.folder):
+            stored_report(Bundle.open(copy))  # nothing changed while it was copied
+            if int8:
+                from .quantize import export_web_graphs
+
+                export_web_graphs(copy)
+            yield Bundle.open(copy)
 
 
 def _locked_version(path: Path) -> str:
@@ -212,7 +254,7 @@ def _check_proved(bundle: Bundle, names: Sequence[str]) -> None:
 
 def _older_proof(out: Path, name: str, code: str, bundle: Bundle) -> ParityReport | None:
     """The proof in the site that is replaced, if it is one of these bytes and these modules."""
-    path = out / MODELS / name / PARITY_WEB
+    path = out / MODELS / name / PARITY
     try:
         models = json.loads((out / SITE).read_text(encoding="utf-8"))["models"]
         proved = {model["name"]: model["code"] for model in models}
@@ -223,17 +265,17 @@ def _older_proof(out: Path, name: str, code: str, bundle: Bundle) -> ParityRepor
     return report if same and report.verdict == "verified" else None
 
 
-def _copy_model(bundle: Bundle, names: Sequence[str], proof: ParityReport, target: Path) -> dict[str, Any]:
+def _copy_model(bundle: Bundle, proof: ParityReport, target: Path) -> dict[str, Any]:
     """Copy a proved folder's files; what the page says of the model before it is loaded."""
     proof.raise_if_failed()
     target.mkdir(parents=True)
-    for name in (*names, PARITY):
+    for name in site_files(bundle):
         shutil.copyfile(bundle.folder / name, target / name)
-    (target / PARITY_WEB).write_text(proof.to_json(), encoding="utf-8")
-    report = ParityReport.from_json((target / PARITY).read_text(encoding="utf-8"), where=bundle.folder / PARITY)
-    if any(not sha256(target / name) == report.files[name] == proof.files.get(name) for name in names):
-        template = "The files of {folder} are not those that were compared; try again."
-        raise ParityError(template, folder=bundle.folder)
+        if sha256(target / name) != proof.files.get(name):
+            template = "The files of {folder} are not those that were compared; try again."
+            raise ParityError(template, folder=bundle.folder)
+    (target / PARITY).write_text(proof.to_json(), encoding="utf-8")
+    shutil.copyfile(bundle.folder / PARITY, target / PARITY_FOLDER)
     return {
         "name": target.name,
         "task": bundle.generation.task,
@@ -270,4 +312,4 @@ def _write_manifest(folder: Path, models: list[dict[str, Any]], runtime: dict[st
 
 
 def _is_kept(name: str) -> bool:
-    return name.endswith(f"/{PARITY_WEB}") or not (name.startswith(f"{MODELS}/") or name.endswith(".wasm"))
+    return name.endswith(f"/{PARITY_FOLDER}") or not (name.startswith(f"{MODELS}/") or name.endswith(".wasm"))

@@ -103,7 +103,9 @@ function showAll() {
   find("chat").hidden = task === "translate";
   find("translate").hidden = task !== "translate";
   find("proof").hidden = false;
-  find("proof").textContent = said("proved");
+  const words = current.entry.backend === "web" ? "proved" : "proved_int8"; // rounded weights are not equal
+  find("proof").textContent = said(words);
+  find("report-title").textContent = said(words);
   if (task === "translate") showTranslator();
   else showConversation();
   showOptions(find("option-fields"), current);
@@ -163,7 +165,8 @@ async function load(state) {
     state.bytes = loaded;
     if (state === current) showState();
   };
-  state.model = await loadModel(new URL(state.entry.path, document.baseURI).href, { onProgress });
+  const { path, backend } = state.entry;
+  state.model = await loadModel(new URL(path, document.baseURI).href, { onProgress, backend });
   if (state === current) showState();
   keepPage();
   return state.model;
@@ -216,9 +219,9 @@ function keepPage() {
 async function openReport() {
   const { entry, model } = current;
   try {
-    const report = model?.report ?? (await (await fetch(`${entry.path}parity.json`)).json());
-    const page = await (await fetch(`${entry.path}parity-web.json`)).json();
-    showReport(find("report-body"), site, entry, report, page);
+    const page = model?.report ?? (await (await fetch(`${entry.path}parity.json`)).json());
+    const folder = await (await fetch(`${entry.path}parity-folder.json`)).json();
+    showReport(find("report-body"), site, entry, page, folder);
     find("report").showModal();
   } catch (error) {
     showProblem(error);

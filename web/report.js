@@ -2,12 +2,12 @@
 import { element, said } from "./texts.js";
 
 /**
- * Fill the dialog's body. `entry` is the model in site.json, `site` the whole; `folder` and `page` are the parsed reports
- * of the folder's backends and of the modules that run here.
+ * Fill the dialog's body. `entry` is the model in site.json, `site` the whole; `page` and `folder` are the parsed reports
+ * of the modules that run here and of the folder's other backends.
  */
-export function showReport(body, site, entry, folder, page) {
+export function showReport(body, site, entry, page, folder) {
   const report = {
-    files: folder.files,
+    files: page.files,
     cases: [...page.cases, ...folder.cases],
     candidates: [...page.candidates, ...folder.candidates],
     versions: { ...folder.versions, ...page.versions },
@@ -17,9 +17,9 @@ export function showReport(body, site, entry, folder, page) {
     element(
       "p",
       {},
-      element("a", { href: `${entry.path}parity-web.json` }, said("report_page")),
+      element("a", { href: `${entry.path}parity.json` }, said("report_page")),
       " · ",
-      element("a", { href: `${entry.path}parity.json` }, said("report_whole")),
+      element("a", { href: `${entry.path}parity-folder.json` }, said("report_folder")),
     ),
     casesTable(report),
     filesTable(site, entry, report),

@@ -8,11 +8,11 @@ import pytest
 import yaml
 
 from export.push import PushOptions
-from export.to_web import PARITY_WEB
+from export.to_web import PARITY_FOLDER
 from tests.support.hub_commands import MODEL, SPACE, Client
 from tests.support.hub_server import HubServer
 from tests.support.web_checkout import add_web
-from tiny_transformer.bundle import CARD, DECODER_ONNX, WEIGHTS, Bundle
+from tiny_transformer.bundle import CARD, DECODER_ONNX, PARITY, WEIGHTS, Bundle
 from tiny_transformer.errors import TinyTransformerError
 
 STATIC = ("--static-space", SPACE)
@@ -31,8 +31,9 @@ def test_a_static_space_holds_the_published_bytes_and_is_not_made_twice(
     assert done.out.splitlines() == [f"{hub.endpoint}/{MODEL}", f"{hub.endpoint}/spaces/{SPACE}"]
     published, space = hub.files(MODEL), hub.files(SPACE, "space")
     copied = {path.rsplit("/", 1)[-1]: data for path, data in space.items() if path.startswith("models/model/")}
-    assert {WEIGHTS, DECODER_ONNX, "parity.json"} <= copied.keys()
-    proof = json.loads(copied.pop(PARITY_WEB))
+    assert {WEIGHTS, DECODER_ONNX, PARITY} <= copied.keys()
+    assert copied.pop(PARITY_FOLDER) == published[PARITY]
+    proof = json.loads(copied.pop(PARITY))
     assert (proof["verdict"], proof["candidates"]) == ("verified", ["web"])
     assert all(published[name] == data for name, data in copied.items())
     front = yaml.safe_load(space[CARD].decode().split("---\n")[1])

@@ -2,22 +2,24 @@
 
 import json
 import re
+import shutil
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from export.commands import main
-from export.to_web import PARITY_WEB, export_site, named_folders, page_texts
+from export.to_web import PARITY_FOLDER, export_site, named_folders, page_texts
+from tests.support.export_fixtures import Exported
 from tests.support.hub_commands import with_graphs
 from tests.support.hub_driver import stand_in_report
 from tests.support.models import ROOT, BundleFactory
 from tests.support.web_checkout import add_web
-from tiny_transformer.bundle import DECODER_ONNX, PARITY, TOKENIZER, WEIGHTS, Bundle
+from tiny_transformer.bundle import DECODER_ONNX, PARITY, TOKENIZER, WEIGHTS, WEIGHTS_INT8, Bundle
 from tiny_transformer.errors import ExportError, ParityError, TinyTransformerError
-from tiny_transformer.parity.report import ParityReport
+from tiny_transformer.parity.report import ParityReport, write_report
 
 Export = Callable[..., dict[str, bytes]]
 PAGE = "".join(
@@ -53,7 +55,9 @@ def test_a_site_is_the_page_the_runtime_and_the_models_own_bytes(
     for folder in folders:
         copied = {name for name in found if name.startswith(f"models/{folder.name}/")}
         assert {f"models/{folder.name}/{name}" for name in (WEIGHTS, DECODER_ONNX, TOKENIZER, PARITY)} <= copied
-        copied.remove(f"models/{folder.name}/{PARITY_WEB}")
+        copied.remove(f"models/{folder.name}/{PARITY}")
+        assert found[f"models/{folder.name}/{PARITY_FOLDER}"] == (folder / PARITY).read_bytes()
+        copied.remove(f"models/{folder.name}/{PARITY_FOLDER}")
         assert all(found[name] == (folder / name.rsplit("/", 1)[-1]).read_bytes() for name in copied)
     page = {path.name for path in (web_root / "web").iterdir() if path.suffix in (".html", ".css", ".js", ".svg")}
     assert page - {"witness.js"} <= found.keys()
@@ -78,7 +82,7 @@ def test_the_service_worker_names_every_file_but_those_that_the_model_store_keep
         name: sha256(data).hexdigest()
         for name, data in found.items()
         if (not name.startswith("models/") and not name.endswith(".wasm") and name != "service-worker.js")
-        or name.endswith(PARITY_WEB)
+        or name.endswith(PARITY_FOLDER)
     }
 
 
@@ -111,16 +115,16 @@ def test_the_page_is_proved_itself_and_proved_anew_only_if_something_changed(
 ) -> None:
     proofs: list[Bundle] = []
 
-    def prove(bundle: Bundle) -> ParityReport:
+    def verify(bundle: Bundle, *, backends: Sequence[str] | None = None) -> ParityReport:
         proofs.append(bundle)
-        return stand_in_report(bundle, backends=["web"])
+        return stand_in_report(bundle, backends=backends)
 
     def export() -> int:
-        export_site({"model": model.folder}, tmp_path / "site", prove, root=web_root)
+        export_site({"model": model.folder}, tmp_path / "site", verify, root=web_root)
         return len(proofs)
 
     assert export() == 1
-    written = ParityReport.from_json((tmp_path / "site/models/model" / PARITY_WEB).read_text(), where="site")
+    written = ParityReport.from_json((tmp_path / "site/models/model" / PARITY).read_text(), where="site")
     assert written.candidates == ("web",)
     assert export() == 1
     (web_root / "web" / "generation.js").write_text("// another loop\n")
@@ -128,7 +132,7 @@ def test_the_page_is_proved_itself_and_proved_anew_only_if_something_changed(
     (model.folder / TOKENIZER).write_text((model.folder / TOKENIZER).read_text() + "\n")
     with_graphs(model)
     assert export() == 3
-    (tmp_path / "site/models/model" / PARITY_WEB).write_text("{}")
+    (tmp_path / "site/models/model" / PARITY).write_text("{}")
     assert export() == 4
     monkeypatch.setenv("STAND_IN_FAILS", "web")
     (web_root / "web" / "generation.js").write_text("// a broken mask\n")
@@ -136,6 +140,29 @@ def test_the_page_is_proved_itself_and_proved_anew_only_if_something_changed(
     with pytest.raises(ParityError, match="Parity failed in 1 of 1 cases: web"):
         export()
     assert contents(tmp_path / "site") == before
+
+
+def test_in_8_bits_the_weights_are_the_small_file_and_the_graphs_read_it(
+    exported: Exported, tmp_path: Path, web_root: Path
+) -> None:
+    source = exported("encoder-decoder-rotary")
+    folder = tmp_path / "translate"
+    shutil.copytree(source.folder, folder)
+    bundle = Bundle.open(folder)
+    write_report(bundle, stand_in_report(bundle))
+    before = contents(folder)
+    export_site({"translate": folder}, tmp_path / "site", stand_in_report, int8=True, root=web_root)
+    found = contents(tmp_path / "site" / "models" / "translate")
+    assert {WEIGHTS_INT8, "encoder_model_web.onnx", "decoder_model_web.onnx"} <= found.keys()
+    assert WEIGHTS not in found
+    assert found[WEIGHTS_INT8] == before[WEIGHTS_INT8]
+    proof = json.loads(found[PARITY])
+    assert proof["candidates"] == ["web-int8"]
+    for name in found.keys() - {PARITY, PARITY_FOLDER}:
+        assert proof["files"][name] == sha256(found[name]).hexdigest()
+    assert contents(folder) == before  # the graphs are made in a copy
+    (model,) = json.loads((tmp_path / "site" / "site.json").read_text())["models"]
+    assert model["backend"] == "web-int8"
 
 
 def test_only_a_site_of_ours_is_replaced(export: Export, model: Bundle, tmp_path: Path) -> None:

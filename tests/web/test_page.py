@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +54,7 @@ def proved(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture(scope="module")
 def site(proved: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedSite]:
     root = tmp_path_factory.mktemp("server")
-    export_site(proved, root / "some" / "where", partial(stand_in_report, backends=["web"]))
+    export_site(proved, root / "some" / "where", stand_in_report)
     with served_files(root) as (url, asked):
         yield ServedSite(f"{url}/some/where/", root / "some" / "where", asked, proved)
 
@@ -125,7 +124,10 @@ def test_it_chats_translates_streams_and_stops_as_python_writes(browser: Browser
         page.get_by_role("button", name="Proved equal to PyTorch").click()
         report = json.loads((site.models["translate"] / PARITY).read_text())
         expect(page.locator("dialog")).to_contain_text(report["files"][WEIGHTS])
-        for name, address in (("Report on the files", "parity.json"), ("Report on this page", "parity-web.json")):
+        for name, address in (
+            ("Report on this page", "parity.json"),
+            ("Report on the other backends", "parity-folder.json"),
+        ):
             link = page.get_by_role("link", name=name)
             expect(link).to_have_attribute("href", f"models/translate/{address}")
         page.keyboard.press("Escape")
