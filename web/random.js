@@ -1,31 +1,31 @@
 // The random numbers that numpy's default_rng([seed, row]) draws: the same seed gives the same text as in Python.
 // SeedSequence mixes the seed, PCG64 makes 64 bits at a time, and the ziggurat method makes exponential numbers of them.
 
-const MASK32 = 0xffffffffn;
-const MASK64 = (1n << 64n) - 1n;
-const MASK128 = (1n << 128n) - 1n;
-const MULTIPLIER = 0x2360ed051fc65da44385df649fccf645n;
+const DIGITS = 8; // numbers of 128 bits are eight digits of 16 bits, the lowest first: their products are exact
+const MULTIPLIER = digits(0x2360ed051fc65da44385df649fccf645n);
 
 /** The random numbers of one text, which depend on nothing but the seed and the text's number. */
 export class RowGenerator {
   #state;
+  #spare = new Float64Array(DIGITS); // where the next state is written
   #increment;
+  #high = 0; // the newest 64 bits, as two halves
+  #low = 0;
 
   constructor(seed, row) {
     const entropy = seed === null ? [...crypto.getRandomValues(new Uint32Array(4))] : [...words(seed), ...words(row)];
     const [a, b, c, d] = seedWords(entropy);
-    this.#increment = (((c << 64n) | d) << 1n) | 1n;
-    this.#increment &= MASK128;
-    this.#state = (this.#increment + ((a << 64n) | b)) & MASK128;
+    const increment = (((c << 64n) | d) << 1n) | 1n;
+    this.#increment = digits(increment);
+    this.#state = digits(increment + ((a << 64n) | b));
     this.#advance();
   }
 
   /** An exponential number of mean 1. */
   exponential() {
     for (;;) {
-      const bits = this.#next() >> 3n;
-      const layer = Number(bits & 0xffn);
-      const mantissa = Number(bits >> 8n);
+      const mantissa = this.#next();
+      const layer = (this.#low >>> 3) & 0xff;
       const x = mantissa * TABLES.width[layer];
       if (mantissa < TABLES.inside[layer]) return x;
       if (layer === 0) return TAIL - Math.log1p(-this.#uniform());
@@ -35,25 +35,50 @@ export class RowGenerator {
   }
 
   #uniform() {
-    return Number(this.#next() >> 11n) / 2 ** 53;
+    return this.#next() / 2 ** 53;
   }
 
+  /** state × MULTIPLIER + increment, of which 128 bits are kept. */
   #advance() {
-    this.#state = (this.#state * MULTIPLIER + this.#increment) & MASK128;
+    const state = this.#state;
+    const next = this.#spare;
+    const increment = this.#increment;
+    let carry = 0;
+    for (let k = 0; k < DIGITS; k++) {
+      let sum = carry + increment[k];
+      for (let i = 0; i <= k; i++) sum += state[i] * MULTIPLIER[k - i];
+      carry = Math.floor(sum / 0x10000);
+      next[k] = sum - carry * 0x10000;
+    }
+    this.#state = next;
+    this.#spare = state;
   }
 
+  /** The next 64 bits, both halves of the state folded and turned; gives the upper 53 as a whole number. */
   #next() {
     this.#advance();
-    const folded = (this.#state >> 64n) ^ (this.#state & MASK64);
-    const turn = this.#state >> 122n;
-    return ((folded >> turn) | (folded << (64n - turn))) & MASK64;
+    const s = this.#state;
+    let low = (s[0] ^ s[4]) | ((s[1] ^ s[5]) << 16);
+    let high = (s[2] ^ s[6]) | ((s[3] ^ s[7]) << 16);
+    const turn = s[7] >>> 10;
+    if (turn & 32) [low, high] = [high, low];
+    const by = turn & 31;
+    if (by) [low, high] = [(low >>> by) | (high << (32 - by)), (high >>> by) | (low << (32 - by))];
+    this.#high = high >>> 0;
+    this.#low = low >>> 0;
+    return this.#high * 2 ** 21 + (this.#low >>> 11);
   }
+}
+
+/** The lowest 128 bits of a number. */
+function digits(number) {
+  return Float64Array.from({ length: DIGITS }, (_, i) => Number((number >> BigInt(16 * i)) & 0xffffn));
 }
 
 /** A whole number as 32-bit words, the lowest first. */
 function words(number) {
   const found = [];
-  for (let rest = BigInt(number); rest || !found.length; rest >>= 32n) found.push(Number(rest & MASK32));
+  for (let rest = BigInt(number); rest || !found.length; rest >>= 32n) found.push(Number(rest & 0xffffffffn));
   return found;
 }
 

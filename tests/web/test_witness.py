@@ -114,6 +114,9 @@ def test_what_is_missing_is_said_in_one_sentence(
     assert "neither Chromium nor Node is on the PATH" in capsys.readouterr().err
     monkeypatch.setattr(javascript, "WEB", tmp_path)
     assert main(["verify", folder, "--backends", "web"]) == 2
+    assert f"the folder {tmp_path} is missing" in capsys.readouterr().err
+    (tmp_path / "witness.js").touch()
+    assert main(["verify", folder, "--backends", "web"]) == 2
     assert f"get it with: npm ci --prefix {tmp_path}" in capsys.readouterr().err
 
 

@@ -39,6 +39,8 @@ LIMIT = 300.0  # seconds for one call: a text of a large model on a slow machine
 def obstacle(web: Path | None = None) -> Sentence | None:
     """Why the JavaScript cannot run here, and what to do; None if it can."""
     web = web or WEB
+    if not (web / "witness.js").is_file():
+        return Sentence("the folder {folder} is missing, which a checkout of the project has", folder=web)
     if not (web / RUNTIME).is_dir():
         template = "the package {name} is missing, get it with: {command}"
         return Sentence(template, name="onnxruntime-web", command=f"npm ci --prefix {web} --ignore-scripts")
