@@ -1,5 +1,6 @@
 // The page: chooses a model, loads it, and shows what it writes while it writes it. All work is done in a worker.
 import { loadModel } from "./index.js";
+import { showAttention } from "./attention.js";
 import { isAbort } from "./errors.js";
 import { readOptions, showOptions } from "./options.js";
 import { showReport } from "./report.js";
@@ -242,9 +243,9 @@ async function write(state, input, show) {
     begun.at = performance.now();
     const onToken = ({ text }) => show((begun.text += text));
     const result = await model.generate(input, readOptions(state), { onToken, signal: mine.signal });
-    return { ...result, seconds: (performance.now() - begun.at) / 1000 };
+    return { ...result, input: looked(input, result), seconds: (performance.now() - begun.at) / 1000 };
   } catch (error) {
-    if (isAbort(error)) return { text: begun.text, tokens: [], finishReason: "stopped", notices: [], seconds: 0 };
+    if (isAbort(error)) return { text: begun.text, tokens: [], finishReason: "stopped", notices: [], input: null, seconds: 0 };
     if (state === current) showProblem(error);
     return null;
   } finally {
@@ -283,17 +284,39 @@ function showResult(line, below, result) {
   line.textContent = summary(result);
   below.replaceChildren();
   for (const notice of result.notices) below.before(element("p", { className: "notice" }, translated(notice)));
-  if (!result.tokens.some((token) => token.alternatives?.length)) return;
-  const button = element("button", { type: "button", ariaExpanded: "false" }, said("show_tokens"));
-  button.addEventListener("click", () => {
+  if (!result.tokens.length) return;
+  const buttons = [opener("show_tokens", below, () => showTokens(below, result.tokens))];
+  // Rounded weights have no maps, and a text that was stopped has no end to look back from.
+  if (current.entry.backend === "web" && result.input) {
+    const { model } = current;
+    buttons.push(opener("show_maps", below, async () => showAttention(below, await model.attention(...result.input))));
+  }
+  line.append(...buttons);
+}
+
+/** A button that shows something below the line, instead of what is there, or hides it. */
+function opener(key, below, show) {
+  const button = element("button", { type: "button", ariaExpanded: "false" }, said(key));
+  button.addEventListener("click", async () => {
     const open = button.ariaExpanded === "true";
+    for (const other of button.parentElement.children) other.ariaExpanded = "false";
     button.ariaExpanded = String(!open);
-    button.textContent = said(open ? "show_tokens" : "hide_tokens");
-    if (open) below.replaceChildren();
-    else showTokens(below, result.tokens);
+    below.replaceChildren();
+    try {
+      if (!open) await show();
+    } catch (error) {
+      showProblem(error);
+    }
     below.scrollIntoView({ block: "nearest" });
   });
-  line.append(" ", button);
+  return button;
+}
+
+/** What a map of attention is about: the input and its answer, of a text of several sentences the first. */
+function looked(input, result) {
+  const [first] = result.sentences ?? [];
+  if (!first || result.sentences.length === 1) return [input, result.text];
+  return [input.slice(first.source.start, first.source.end), result.text.slice(first.target.start, first.target.end)];
 }
 
 // ---- Chat, and going on with a text

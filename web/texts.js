@@ -57,3 +57,8 @@ export function element(tag, properties = {}, ...children) {
   made.append(...children);
   return made;
 }
+
+/** A token's text with its white space as something that can be seen. */
+export function visible(text) {
+  return text.replaceAll(" ", "␣").replaceAll("\n", "⏎") || "∅";
+}

@@ -1,5 +1,5 @@
 // How sure the model was: one chip a token, and on request what could have stood in its place.
-import { element, said } from "./texts.js";
+import { element, said, visible } from "./texts.js";
 
 /** `tokens` are those of a result: `{ text, logprob, alternatives: [{ text, logprob }] }`. */
 export function showTokens(parent, tokens) {
@@ -39,9 +39,4 @@ function row({ text, logprob, chosen }) {
 
 function percent(chance) {
   return chance >= 0.9995 ? "100 %" : `${(chance * 100).toFixed(chance < 0.1 ? 2 : 1)} %`;
-}
-
-/** White space as something that can be seen. */
-function visible(text) {
-  return text.replaceAll(" ", "␣").replaceAll("\n", "⏎") || "∅";
 }

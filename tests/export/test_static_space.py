@@ -70,6 +70,7 @@ def test_nothing_unproved_is_published(hub: HubServer, client: Client, model: Bu
     assert hub.seen == []
 
 
+@pytest.mark.slow
 def test_a_space_of_somebody_else_is_left_alone_and_the_model_stands(
     hub: HubServer, client: Client, model: Bundle
 ) -> None:

@@ -101,7 +101,7 @@ def test_it_chats_translates_streams_and_stops_as_python_writes(browser: Browser
         turns = [("user", "hello"), ("assistant", said), ("user", "again")]
         dialogue = [{"role": role, "content": content} for role, content in turns]
         assert page.locator(".answer").last.inner_text() == chat.generate(dialogue).text
-        page.locator("#log .line button").last.click()
+        page.get_by_role("button", name="how sure it was").last.click()
         page.locator(".chips button").nth(1).click()
         expect(page.locator(".choices tr")).to_have_count(5)
         expect(page.locator(".choices th").first).to_contain_text("✓")  # greedy: the likeliest was taken
@@ -120,6 +120,15 @@ def test_it_chats_translates_streams_and_stops_as_python_writes(browser: Browser
         expect(page.locator("#target-line")).to_contain_text("tokens/s")
         translate = tt.load(site.models["translate"], "onnx")
         assert page.locator("#target").inner_text() == translate.generate("Guten Morgen! Wie geht es dir?").text
+        # Where it looked, in the first of the two sentences: a cell for each written token and each source token.
+        page.get_by_role("button", name="where it looked").click()
+        expect(page.locator("#target-tokens svg")).to_be_visible()
+        n_rows = page.locator("#target-tokens svg text[x]").count()
+        n_columns = page.locator("#target-tokens svg text[transform]").count()
+        assert n_columns == len(Bundle.open(site.models["translate"]).tokenizer.encode("Guten Morgen!")) + 1
+        expect(page.locator("#target-tokens rect")).to_have_count(n_rows * n_columns)
+        page.get_by_label("Layer").select_option("2")
+        expect(page.locator(".links li")).to_have_count(n_rows)
         # The proof is a click away, and has the hashes of the files.
         page.get_by_role("button", name="Proved equal to PyTorch").click()
         report = json.loads((site.models["translate"] / PARITY).read_text())
@@ -193,7 +202,7 @@ def test_axe_finds_nothing_and_nothing_scrolls_sideways(browser: Browser, site: 
         page.locator("#options summary").click()
         page.locator(".example:visible").first.click()
         expect(page.locator("#log .line")).to_contain_text(re.compile("tokens/s|词元/秒"))
-        page.locator("#log .line button").click()
+        page.locator("#log .line button").first.click()
         page.locator(".chips button").first.click()
         assert faults(page) == []
         assert page.evaluate("() => document.documentElement.scrollWidth") <= width
@@ -204,10 +213,13 @@ def test_axe_finds_nothing_and_nothing_scrolls_sideways(browser: Browser, site: 
         page.get_by_role("radio").last.click()
         page.locator(".example:visible").first.click()
         expect(page.locator("#target-line")).to_contain_text(re.compile("tokens/s|词元/秒"))
+        page.locator("#target-line button").last.click()
+        expect(page.locator("#target-tokens svg")).to_be_visible()
         assert faults(page) == []
         assert page.evaluate("() => document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.slow
 def test_the_chosen_language_and_colors_stay(browser: Browser, site: ServedSite) -> None:
     with visitor(browser, site.url) as context:
         page = opened(context, site.url)
