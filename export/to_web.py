@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
@@ -158,8 +158,6 @@ def site_files(bundle: Bundle) -> list[str]:
 @contextmanager
 def _page_folder(bundle: Bundle, *, int8: bool) -> Iterator[Bundle]:
     """A proved folder as the page has it: a copy, and for 8 bits with the graphs that a browser runs."""
-    floats = graph_files(bundle.config).values()
-    _check_proved(bundle, [*REQUIRED, *floats, *([WEIGHTS_INT8] if int8 else [])])
     with tempfile.TemporaryDirectory() as temporary:
         copy = Path(temporary) / "model"
         copy.mkdir()
@@ -167,7 +165,8 @@ def _page_folder(bundle: Bundle, *, int8: bool) -> Iterator[Bundle]:
             if name in PUBLISHED and name not in WEB_GRAPHS:
                 shutil.copyfile(bundle.folder / name, copy / name)
         with reported_as(copy, bundle.folder):
-            stored_report(Bundle.open(copy))  # nothing changed while it was copied
+            copied = Bundle.open(copy)
+            _check_proved(copied, {*REQUIRED, *site_files(copied), *([WEIGHTS_INT8] if int8 else [])})
             if int8:
                 from .quantize import export_web_graphs
 
@@ -243,9 +242,9 @@ def _code_version(page: Path) -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
 
 
-def _check_proved(bundle: Bundle, names: Sequence[str]) -> None:
+def _check_proved(bundle: Bundle, names: Collection[str]) -> None:
     """Refuse a folder whose report does not vouch for every file that the page reads."""
-    missing = [name for name in (*names, PARITY) if not bundle.has(name)]
+    missing = [name for name in (*sorted(names), PARITY) if not bundle.has(name)]
     if missing:
         template = "{folder} has no {files}; make it first: python -m export all {folder}."
         raise ExportError(template, folder=bundle.folder, files=", ".join(missing))

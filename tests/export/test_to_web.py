@@ -5,6 +5,7 @@ import re
 import shutil
 import tomllib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -106,6 +107,10 @@ def test_nothing_unproved_becomes_a_page_and_the_older_one_stays(export: Export,
             with pytest.raises(ExportError, match=f"has no {name}; make it first"):
                 export(model.folder)
         (model.folder / name).write_bytes(original)
+    whole = stand_in_report(model)
+    write_report(model, replace(whole, files={k: v for k, v in whole.files.items() if k != DECODER_ONNX}))
+    with pytest.raises(ParityError, match=f"does not cover {DECODER_ONNX}"):
+        export(model.folder)
     assert contents(tmp_path / "site") == before
     assert not list(tmp_path.glob(".site*")), "a temporary folder was left behind"
 
