@@ -139,7 +139,7 @@ function penalized(logits, penalty, eosId, all) {
 /** The distribution that a token is drawn from, in float64; temperature above 0. */
 export function probabilities(scores, { temperature, top_k: topK, top_p: topP }) {
   const highest = scores.reduce((a, b) => Math.max(a, b), -Infinity);
-  const least = topK > 0 && topK < scores.length ? [...scores].sort((a, b) => b - a)[topK - 1] : -Infinity;
+  const least = topK > 0 && topK < scores.length ? scores.slice().sort().at(-topK) : -Infinity;
   const weights = Float64Array.from(scores, (score) => (score >= least ? Math.exp((score - highest) / temperature) : 0));
   return keepTopP(scaled(weights), topP);
 }
@@ -179,11 +179,16 @@ export function logNormalizer(logits) {
 }
 
 /** The ids of the k highest logits, best first; of equals the lower id first. */
-function likeliest(logits, k) {
-  if (!k) return [];
-  return Array.from(logits.keys())
-    .sort((a, b) => logits[b] - logits[a] || a - b)
-    .slice(0, k);
+export function likeliest(logits, k) {
+  const found = [];
+  for (let id = 0; k && id < logits.length; id++) {
+    if (found.length === k && !(logits[id] > logits[found[k - 1]])) continue;
+    let at = found.length;
+    while (at > 0 && logits[id] > logits[found[at - 1]]) at--;
+    found.splice(at, 0, id);
+    if (found.length > k) found.pop();
+  }
+  return found;
 }
 
 /** Tells whether the newest token completes a stop string. */

@@ -70,7 +70,7 @@ def lines(n: int) -> list[str]:
 
 def small_output() -> Tokenizer:
     """Digits apart, and an output smaller than the vocabulary."""
-    texts = lines(2_000)
+    texts = lines(5_000)[::5]
     return Tokenizer.train(texts, 900, split_digits=True, show_progress=False).with_output_first(texts[:300], 600)
 
 
@@ -362,20 +362,21 @@ def test_scores_become_chances_as_in_python(node: Node, given: dict[str, float])
     options = GenerationOptions.from_keywords(given)
     scores = penalized(logits[None], options, 2, [texts])[0]
     body = """
-        const { choose, completeOptions, logNormalizer, probabilities } = await use("generation.js");
+        const { choose, completeOptions, likeliest, logNormalizer, probabilities } = await use("generation.js");
         const options = completeOptions(data.given);
         const logits = Float32Array.from(data.logits);
         const chances = options.temperature ? [...probabilities(logits, options)] : null;
-        return [choose(logits, options, 2, data.texts, 0, null), chances, logNormalizer(logits)];
+        const best = [0, 1, 7, 300].map((k) => likeliest(logits, k));
+        return [choose(logits, options, 2, data.texts, 0, null), chances, logNormalizer(logits), best];
     """
-    chosen, chances, normalizer = node(body, {"given": given, "logits": logits.tolist(), "texts": texts})
+    chosen, chances, normalizer, best = node(body, {"given": given, "logits": logits.tolist(), "texts": texts})
     assert chosen == int(scores.argmax())
     if options.temperature:
         np.testing.assert_allclose(
             chances, probabilities(logits, options.temperature, options.top_k, options.top_p), rtol=1e-12, atol=1e-300
         )
     assert normalizer == pytest.approx(float(np.log(np.exp(logits.astype(np.float64)).sum())), rel=1e-12)
-    assert likeliest(logits, 3).size == 3
+    assert best == [[], *(likeliest(logits, k).tolist() for k in (1, 7, 300))]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -82,6 +83,7 @@ class JavaScriptBackend:
         self.name, self.config = name, bundle.config
         self._forget: list[int] = []
         self._witness = _Witness(bundle, web, program)
+        weakref.finalize(self, self._witness.close)  # at the interpreter's end too: no browser is left behind
         opened = {"url": self._witness.url + "model/", "backend": name, "threads": 1}
         try:
             where, _ = self._call("open", **opened)
@@ -141,10 +143,6 @@ class JavaScriptBackend:
     def close(self) -> None:
         """End the page and the server."""
         self._witness.close()
-
-    def __del__(self) -> None:
-        with suppress(AttributeError):
-            self._witness.close()
 
     def _call(self, call: str, **values: Any) -> tuple[Any, list[np.ndarray]]:
         forget, self._forget[:] = list(self._forget), []
