@@ -24,12 +24,12 @@ check: lint types
 # What the first run of pytest makes (exported models, a wheel), the second one uses.
 test test-all: export TEST_SHARED := $(or $(TMPDIR),/tmp)/tiny-transformer-tests.$(shell echo $$PPID)
 
-test: $(VENV)/.browser lint types
+test: $(VENV)/.browser web/node_modules lint types
 	$(PYTEST) $(SPREAD) -m "not slow and not alone"
 	$(PYTEST) -m "alone and not slow"
 	rm -rf $(TEST_SHARED)
 
-test-all: $(VENV)/.browser $(VENV)/.emulated lint types
+test-all: $(VENV)/.browser $(VENV)/.emulated web/node_modules lint types
 	$(PYTEST) $(SPREAD) -m "not alone"
 	$(PYTEST) -m alone
 	rm -rf $(TEST_SHARED)
@@ -92,5 +92,13 @@ $(VENV)/.emulated: $(VENV)/.dev tests/support/emulation.py
 	$(BIN)/python -m tests.support.emulation $(VENV)/emulated
 	@touch $@
 
+# The runtime of web/, as its lock file names it, and Node to run the modules. Only root installs Node.
+web/node_modules: web/package-lock.json
+	@node --version >/dev/null 2>&1 && npm --version >/dev/null 2>&1 \
+	|| { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq nodejs npm && npm --version >/dev/null; } \
+	|| { echo "make test needs Node and npm: install the packages nodejs and npm; make check needs none." >&2; exit 1; }
+	npm ci --prefix web --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) web/node_modules build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -60,7 +60,9 @@ def export_all(folder: Path) -> list[str]:
     return [*names, PARITY, CARD]
 
 
-def verified(bundle: "Bundle", device: str | None = None, *, quick: bool = False) -> "ParityReport":
+def verified(
+    bundle: "Bundle", device: str | None = None, *, backends: Sequence[str] | None = None, quick: bool = False
+) -> "ParityReport":
     """The folder's report, made now; on a terminal a bar says what is compared and how long it will take."""
     from tiny_transformer.parity import verify_bundle, verify_device
 
@@ -68,7 +70,7 @@ def verified(bundle: "Bundle", device: str | None = None, *, quick: bool = False
         if device is not None:
             report = verify_device(bundle, device, progress=progress)
         else:
-            report = verify_bundle(bundle, quick=quick, progress=progress)
+            report = verify_bundle(bundle, backends, quick=quick, progress=progress)
     if report.failures:
         on = f" --device {device}" if device else ""
         sys.stderr.write(
@@ -144,7 +146,9 @@ def _verify(options: argparse.Namespace) -> None:
         return
     if options.quick and options.device:
         raise InputError("A quick look is on the CPU; leave out --device.")
-    report = verified(Bundle.open(folder), options.device, quick=options.quick)
+    if options.backends and options.device:
+        raise InputError("With --device eager is compared; leave out --backends.")
+    report = verified(Bundle.open(folder), options.device, backends=options.backends, quick=options.quick)
     sys.stdout.write(report.to_json() if options.json else table(report))
     report.raise_if_failed()
 
@@ -202,6 +206,17 @@ def _card(options: argparse.Namespace) -> None:
     sys.stderr.write(f"wrote {bundle.folder / CARD}\n")
 
 
+def _web(options: argparse.Namespace) -> None:
+    """What was written goes to stderr: the page itself is the result."""
+    from .to_web import export_site, named_folders
+
+    site = export_site(named_folders(options.bundles), options.out, verified, int8=options.int8)
+    sys.stderr.write(
+        f"wrote {site.folder}: version {site.version}, {site.bytes / 1e6:.1f} MB; look at it with "
+        f"python -m http.server --directory {site.folder}\n"
+    )
+
+
 def _push(options: argparse.Namespace) -> None:
     from .push import PushOptions, push
 
@@ -216,6 +231,12 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundle", metavar="BUNDLE", help="a model folder with its exports, or USER/NAME[@REVISION]")
     parser.add_argument("--trust-code", action="store_true", help="of a model on the Hub, its TorchScript archive too")
     parser.add_argument("--device", help="cuda: compare eager on the GPU with the ONNX graphs instead")
+    parser.add_argument(
+        "--backends",
+        metavar="NAME,NAME",
+        type=lambda names: names.split(","),
+        help="compare these alone; web is compared only where it is named, in Chromium or in Node",
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print the report for programs")
     parser.add_argument(
@@ -226,6 +247,16 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
 
 def _add_card(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundle", metavar="BUNDLE", type=Path, help="a model folder with its parity report")
+
+
+def _add_web(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("bundles", metavar="BUNDLE", type=Path, nargs="+", help="a model folder with its parity report")
+    parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="the site's folder; an older site goes")
+    parser.add_argument(
+        "--int8",
+        action="store_true",
+        help="weights in 8 bits: half the download, judged by the task instead of each number",
+    )
 
 
 def add_push_arguments(parser: argparse.ArgumentParser) -> None:
@@ -239,6 +270,12 @@ def add_push_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--license", metavar="ID", default="", help="of the weights, such as apache-2.0, for the card")
     parser.add_argument(
         "--space", metavar="USER/NAME", default="", help="also publish a Gradio Space that serves the model"
+    )
+    parser.add_argument(
+        "--static-space",
+        metavar="USER/NAME",
+        default="",
+        help="also publish a static Space, free for everyone: the model runs in the visitor's browser",
     )
     parser.add_argument("--space-hardware", metavar="NAME", default="", help="such as t4-small or zero-a10g")
     parser.add_argument(
@@ -275,6 +312,13 @@ _TABLE = (
         _card,
         _add_card,
         "",
+    ),
+    (
+        "web",
+        "write a static page that runs verified model folders in the visitor's browser, after a proof of its own.",
+        _web,
+        _add_web,
+        " --out site",
     ),
     (
         "push",

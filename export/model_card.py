@@ -285,7 +285,9 @@ START, END = "<!-- written by hand: start -->", "<!-- written by hand: end -->"
 _INVITATION = "*Notes of the author go between these two lines; a push keeps them.*"
 
 
-def model_card(bundle: Bundle, report: ParityReport, repo_id: str, *, licence: str = "", by_hand: str = "") -> str:
+def model_card(
+    bundle: Bundle, report: ParityReport, repo_id: str, *, licence: str = "", by_hand: str = "", page: str = ""
+) -> str:
     """The whole README.md of a model repo; equal records give equal text."""
     record = TrainingRecord.read(bundle.folder)
     name = repo_id.rsplit("/", 1)[-1]
@@ -296,6 +298,7 @@ def model_card(bundle: Bundle, report: ParityReport, repo_id: str, *, licence: s
         card_data=card_metadata(bundle, record, name, licence).to_yaml(),
         name=name,
         repo_id=repo_id,
+        page=page,
         config=bundle.config,
         generation=bundle.generation,
         does=_does(bundle.generation),
@@ -317,12 +320,17 @@ def model_card(bundle: Bundle, report: ParityReport, repo_id: str, *, licence: s
     return card
 
 
-def refresh_card(bundle: Bundle, report: ParityReport, name: str, *, licence: str = "", published: str = "") -> str:
-    """Write the folder's card anew; the author's section comes from the folder, or else from the published card."""
+def refresh_card(
+    bundle: Bundle, report: ParityReport, name: str, *, licence: str = "", published: str = "", page: str = ""
+) -> str:
+    """Write the folder's card anew; the author's section comes from the folder, or else from the published card.
+
+    `page` is the address where the model runs in the reader's browser, if there is one.
+    """
     path = bundle.folder / CARD
     local = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     by_hand = written_by_hand(local) or written_by_hand(published)
-    card = model_card(bundle, report, name, licence=licence, by_hand=by_hand)
+    card = model_card(bundle, report, name, licence=licence, by_hand=by_hand, page=page)
     atomic.write_file(path, card)
     return card
 

@@ -6,7 +6,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -19,12 +19,18 @@ from tiny_transformer.parity.report import ParityReport, stored_report, write_re
 
 from .hub_repository import MAIN, Changes, LocalFiles, Published, Remote, local_files, open_client
 from .model_card import refresh_card
-from .space import check_checkout, publish_space, space_failure, stage_space
+from .space import (
+    check_checkout,
+    publish_space,
+    publish_static_space,
+    space_failure,
+    stage_space,
+    stage_static_space,
+)
+from .to_web import Verifier, check_web, export_site
 
 _PREFIX = "tiny-transformer-push-"
 _SECONDS_TO_LOCK = 60.0  # far more than pass between making a temporary folder and locking it
-
-Verifier = Callable[[Bundle], ParityReport]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +45,7 @@ class PushOptions:
     message: str = ""
     license: str = ""
     space: str = ""
+    static_space: str = ""
     space_hardware: str = ""
     space_token: str = ""  # the name of an environment variable, never the token itself
     dry_run: bool = False
@@ -52,13 +59,15 @@ class PushOptions:
 
     def check(self) -> None:
         """Refuse what cannot be, before any work."""
-        for name in filter(None, (self.repo_id, self.space)):
+        for name in filter(None, (self.repo_id, self.space, self.static_space)):
             if not is_repo_id(name) or "@" in name:
                 raise InputError("{name} is no name for a Hub repo; write USER/NAME.", name=name)
         if self.create_pr and self.revision != MAIN:
             raise InputError("The Hub takes pull requests for main alone; leave out --revision or --create-pr.")
-        if self.create_pr and self.space:
+        if self.create_pr and (self.space or self.static_space):
             raise InputError("A Space serves what is published; merge the pull request first, then push with --space.")
+        if self.space and self.space == self.static_space:
+            raise InputError("{name} cannot be both Spaces; give one of them another name.", name=self.space)
         for option, value in (("--space-hardware", self.space_hardware), ("--space-token", self.space_token)):
             if value and not self.space:
                 raise InputError("{option} is for a Space; name it with --space USER/NAME.", option=option)
@@ -67,6 +76,8 @@ class PushOptions:
             raise InputError(template, variable=self.space_token)
         if self.space:
             check_checkout(self.checkout)
+        if self.static_space:
+            check_web(self.checkout)
 
 
 @dataclass(frozen=True)
@@ -137,20 +148,39 @@ def push(options: PushOptions, verify: Verifier) -> None:
             _say(f"leaving out {name}: it is no part of a model")
         # A faulty card fails before any request.
         card = refresh_card(copy.bundle, copy.report, options.repo_id, licence=options.license)
+        site = _exported_site(options, copy.bundle, verify)  # so does a page that was not proved
         if options.dry_run:
             for name, file in local_files(copy.bundle.folder).items():
                 print(f"{file.sha256}  {file.size:>12,}  {name}")
             print(f"\n{card}", end="")
         else:
-            _publish(options, copy.bundle, copy.report)
+            _publish(options, copy.bundle, copy.report, site)
 
 
-def _publish(options: PushOptions, bundle: Bundle, report: ParityReport) -> None:
+def _exported_site(options: PushOptions, bundle: Bundle, verify: Verifier) -> Path | None:
+    """The static page of the copy, beside it, proved in a browser; None if nobody asked for one."""
+    if not options.static_space:
+        return None
+    site = bundle.folder.parent / "site"
+    with reported_as(bundle.folder, options.folder):
+        named = {options.repo_id.rsplit("/", 1)[-1]: bundle.folder}
+        export_site(named, site, verify, root=options.checkout)
+    return site
+
+
+def _publish(options: PushOptions, bundle: Bundle, report: ParityReport, site: Path | None) -> None:
     remote = Remote(open_client(), options.repo_id, branch=options.revision)
     visibility = _prepare(options, remote)
     head = remote.head()
     remote.check_ours(head, GENERATION, "a model of this project")
-    refresh_card(bundle, report, options.repo_id, licence=options.license, published=remote.read(CARD, head))
+    refresh_card(
+        bundle,
+        report,
+        options.repo_id,
+        licence=options.license,
+        published=remote.read(CARD, head),
+        page=Remote(remote.api, options.static_space, kind="space").address if options.static_space else "",
+    )
     files = local_files(bundle.folder)
     changes = remote.compare(files, head, lambda name: name in PUBLISHED)
     _say_plan(remote, files, changes)
@@ -163,6 +193,8 @@ def _publish(options: PushOptions, bundle: Bundle, report: ParityReport) -> None
     pinned = remote.tag(tag, published.commit)
     _say(f"tag {tag}")
     print(remote.address)
+    if site is not None:
+        _publish_static_space(options, site, remote, pinned, visibility)
     if options.space:
         _publish_space(options, remote, pinned, visibility)
 
@@ -242,6 +274,20 @@ def _publish_space(options: PushOptions, model: Remote, pinned: str, visibility:
             f"the model is {visibility}: give the Space a read token of its own as its secret HF_TOKEN, in its "
             "settings or with --space-token"
         )
+    print(space.address)
+
+
+def _publish_static_space(options: PushOptions, site: Path, model: Remote, pinned: str, visibility: str) -> None:
+    space = Remote(model.api, options.static_space, kind="space")
+    with _temporary_folder() as temporary:
+        folder, endpoint = temporary / "space", str(model.api.endpoint)
+        stage_static_space(folder, options.static_space, options.repo_id, pinned, site, endpoint=endpoint)
+        message = f"Serve {options.repo_id} at {pinned[:12]} in the browser"
+        try:
+            done = publish_static_space(space, folder, private=visibility != "public", message=message)
+        except HubError as error:
+            raise space_failure(error, model.address, "") from None
+    _say(f"Space {options.static_space}: {'; '.join(done) or 'it already holds this revision; nothing to commit'}")
     print(space.address)
 
 

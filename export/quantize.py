@@ -20,11 +20,14 @@ from tiny_transformer.backends.graph_file import addressable, check_graph
 from tiny_transformer.bundle import (
     INT8,
     INT8_BATCH,
+    INT8_WEB,
+    WEB_GRAPHS,
     WEIGHTS,
     WEIGHTS_INT8,
     WEIGHTS_SHA256,
     Bundle,
     graph_files,
+    remove_derived,
     sha256,
 )
 from tiny_transformer.model import load_model
@@ -58,10 +61,24 @@ def export_int8(folder: Path) -> list[str]:
         check_graph(folder / name, folder / WEIGHTS, bundle.config)
     source = {WEIGHTS_SHA256: sha256(folder / WEIGHTS)}
     write_weights(folder / WEIGHTS_INT8, quantize_weights(bundle.weights()), source)
+    remove_derived(folder, WEB_GRAPHS)  # they are over the weights that were here before
+    return [WEIGHTS_INT8, *_write_graphs(folder, {INT8: as_blocks, INT8_BATCH: as_integers})]
+
+
+def export_web_graphs(folder: Path) -> list[str]:
+    """Write the graphs that a browser runs over the folder's 8-bit weights; file names."""
+    if not Bundle.open(folder).has(WEIGHTS_INT8):
+        export_int8(folder)
+    return _write_graphs(folder, {INT8_WEB: as_floats})
+
+
+def _write_graphs(folder: Path, kinds: "Mapping[str, LinearMaker]") -> list[str]:
+    """The folder's float32 graphs over its 8-bit weights, each precision with linear layers of its own kind."""
+    bundle = Bundle.open(folder)
     index = addressable(read_index(folder / WEIGHTS_INT8), bundle.config)
-    model = load_model(bundle)
-    written = [WEIGHTS_INT8]
-    for precision, linear in ((INT8, as_blocks), (INT8_BATCH, as_integers)):
+    model, graphs = load_model(bundle), graph_files(bundle.config)
+    written = []
+    for precision, linear in kinds.items():
         for part, name in graph_files(bundle.config, precision).items():
             graph = quantize_graph(onnx.load(folder / graphs[part], load_external_data=False), index, linear)
             if linear is as_integers and not any(node.op_type == PRODUCT for node in graph.graph.node):
@@ -106,6 +123,7 @@ class Linear:
 
 
 LinearNodes = tuple[list[NodeProto], list[TensorProto]]
+LinearMaker = Callable[[Linear], LinearNodes]
 
 
 def as_blocks(linear: Linear) -> LinearNodes:
@@ -127,9 +145,21 @@ def as_integers(linear: Linear) -> LinearNodes:
     return integer_linear(linear.x, weight + QUANTIZED, weight + SCALES, linear.bias, linear.y, linear.shape)
 
 
-def quantize_graph(
-    graph: onnx.ModelProto, index: WeightIndex, linear_nodes: Callable[[Linear], LinearNodes]
-) -> onnx.ModelProto:
+def as_floats(linear: Linear) -> LinearNodes:
+    """A layer whose weights become float32 when the graph is opened, for a runtime without fast 8-bit kernels."""
+    outputs, n_blocks, block = linear.shape
+    y, shape = linear.y, np.array([outputs, n_blocks], dtype=np.int64)
+    stored = [linear.weight + QUANTIZED + ROWS, linear.weight + SCALES, f"{y}.zeros"]
+    inputs = [linear.x, f"{y}.weight", *([linear.bias] if linear.bias else [])]
+    nodes = [
+        helper.make_node("Expand", [_ZERO, f"{y}.scales_shape"], [f"{y}.zeros"]),
+        helper.make_node("DequantizeLinear", stored, [f"{y}.weight"], axis=1, block_size=block),  # N K
+        helper.make_node("Gemm", inputs, [y], transB=1),
+    ]
+    return nodes, [numpy_helper.from_array(shape, f"{y}.scales_shape")]
+
+
+def quantize_graph(graph: onnx.ModelProto, index: WeightIndex, linear_nodes: LinearMaker) -> onnx.ModelProto:
     """The graph over the 8-bit file `index`: its linear layers, and look-ups as GatherBlockQuantized."""
     model = onnx.ModelProto()
     model.CopyFrom(graph)
@@ -151,7 +181,7 @@ def quantize_graph(
     return with_nodes(model, nodes, [*tensors, *(tensor for tensor in inline if tensor.name in used)])
 
 
-def _quantized_node(node: NodeProto, index: WeightIndex, linear_nodes: Callable[[Linear], LinearNodes]) -> LinearNodes:
+def _quantized_node(node: NodeProto, index: WeightIndex, linear_nodes: LinearMaker) -> LinearNodes:
     """What replaces a node: itself, unless it uses a quantized weight."""
     where = {"Gemm": 1, "Gather": 0}.get(node.op_type)
     weight = "" if where is None else node.input[where]

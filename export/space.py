@@ -1,4 +1,4 @@
-"""A Gradio Space that serves one model of the Hub, at one revision, with this project's page."""
+"""Spaces for one model: a Gradio Space that serves it at one revision, and a static one that runs in the browser."""
 
 import json
 import shutil
@@ -10,6 +10,7 @@ from huggingface_hub import SpaceCardData
 from tiny_transformer.errors import ExportError, HubError, Sentence
 
 from .hub_repository import Remote, local_files
+from .to_web import INDEX, SITE
 
 PYTHON = "3.12"  # a Space's default is too old for ONNX Runtime
 APP, STARTER, LIBRARY, REQUIREMENTS, CARD = "app.py", "space.py", "tiny_transformer", "requirements.txt", "README.md"
@@ -38,6 +39,14 @@ The page of Tiny Transformer for [{model}]({endpoint}/{model}), served from the 
 it is used.
 """
 
+_STATIC_TEXT = """
+# {name}
+
+[{model}]({endpoint}/{model}) at the commit [`{revision:.12}`]({endpoint}/{model}/tree/{revision}) in the visitor's own
+browser: no server computes anything, and what a visitor writes stays in the tab. The model's files are those of that
+commit, unchanged; the page checks each against the parity report before it is used.
+"""
+
 
 def stage_space(
     folder: Path, name: str, model: str, revision: str, *, endpoint: str, hardware: str = "", root: Path
@@ -64,6 +73,23 @@ def stage_space(
         **({"suggested_hardware": hardware} if on_gpu(hardware) else {}),  # for those who duplicate the Space
     }
     text = _TEXT.format(name=metadata["title"], model=model, revision=revision, endpoint=endpoint)
+    (folder / CARD).write_text(f"---\n{SpaceCardData(**metadata).to_yaml()}\n---\n{text}", encoding="utf-8")
+
+
+def stage_static_space(folder: Path, name: str, model: str, revision: str, site: Path, *, endpoint: str) -> None:
+    """Write a static Space's files: those of a site that was exported before, and the front matter."""
+    shutil.copytree(site, folder)
+    metadata: dict[str, Any] = {
+        "title": name.rsplit("/", 1)[-1],
+        "emoji": "🔬",
+        "colorFrom": "indigo",
+        "colorTo": "green",
+        "sdk": "static",
+        "app_file": INDEX,
+        "models": [model],
+        "license": "apache-2.0",
+    }
+    text = _STATIC_TEXT.format(name=metadata["title"], model=model, revision=revision, endpoint=endpoint)
     (folder / CARD).write_text(f"---\n{SpaceCardData(**metadata).to_yaml()}\n---\n{text}", encoding="utf-8")
 
 
@@ -110,6 +136,33 @@ def publish_space(
         remote.call(remote.api.add_space_variable, MODEL_VARIABLE, model)
         done.append(f"its variable {MODEL_VARIABLE} named {variable.value} and now names {model}")
     return done
+
+
+def publish_static_space(remote: Remote, folder: Path, *, private: bool, message: str) -> list[str]:
+    """Create the static Space if need be and bring it up to date in one commit; what was done, in words.
+
+    It holds the model's files, so nobody may see it who may not see the model.
+    """
+    info = remote.info()
+    if info is None:
+        remote.create(space_sdk="static", private=private)
+    elif private and not info.private:
+        template = "{name} is public and would hand a model to everyone that is not; make it private in its settings."
+        raise HubError(template, name=remote.about)
+    head = remote.head()
+    remote.check_ours(head, SITE, "a static Space of this project")
+    files = local_files(folder)
+    older = _listed(remote.read(SITE, head))
+    changes = remote.compare(files, head, lambda path: path in older)
+    return [] if changes.none else [f"commit {remote.publish(files, head, changes, message).commit}"]
+
+
+def _listed(site: str) -> set[str]:
+    """The files that a site names as its own; none if it cannot be read."""
+    try:
+        return {str(path) for path in json.loads(site)["files"]}
+    except (ValueError, TypeError, KeyError):
+        return set()
 
 
 def space_failure(error: HubError, model_address: str, token: str) -> HubError:

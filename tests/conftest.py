@@ -19,7 +19,7 @@ from tiny_transformer.bundle import Bundle
 from tiny_transformer.commands.init import random_bundle
 from tiny_transformer.tokenizer import Tokenizer
 
-pytest_plugins = ("tests.support.export_fixtures", "tests.support.hub_fixtures")
+pytest_plugins = ("tests.support.export_fixtures", "tests.support.hub_fixtures", "tests.support.web_fixtures")
 
 # The same examples in every run: a failure that comes and goes teaches nobody.
 settings.register_profile(

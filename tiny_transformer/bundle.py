@@ -28,6 +28,7 @@ ENCODER_ONNX, DECODER_ONNX, ATTENTION_ONNX = "encoder_model.onnx", "decoder_mode
 INSIDE_ONNX = "inside.onnx"
 ENCODER_INT8, DECODER_INT8 = "encoder_model_int8.onnx", "decoder_model_int8.onnx"
 ENCODER_INT8_BATCH, DECODER_INT8_BATCH = "encoder_model_int8_batch.onnx", "decoder_model_int8_batch.onnx"
+ENCODER_WEB, DECODER_WEB = "encoder_model_web.onnx", "decoder_model_web.onnx"
 TORCHSCRIPT = "model.ts.pt"
 EVALUATION = "evaluation.jsonl"
 PARITY = "parity.json"
@@ -37,8 +38,9 @@ CASES = "cases.json"
 CARD = "README.md"
 
 # Precisions of a graph. A batch graph does the arithmetic of the 8-bit one with kernels that are faster for many
-# rows; a model has it only where its widths suit those kernels.
-FLOAT32, INT8, INT8_BATCH = "float32", "int8", "int8-batch"
+# rows; a model has it only where its widths suit those kernels. A web graph reads the 8-bit weights and computes in
+# float32: a browser has no fast 8-bit kernels, but half the download.
+FLOAT32, INT8, INT8_BATCH, INT8_WEB = "float32", "int8", "int8-batch", "int8-web"
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,8 @@ FILES = (
     FileSpec(DECODER_INT8, derived=True, graph="decoder", precision=INT8),
     FileSpec(ENCODER_INT8_BATCH, derived=True, graph="encoder", precision=INT8_BATCH),
     FileSpec(DECODER_INT8_BATCH, derived=True, graph="decoder", precision=INT8_BATCH),
+    FileSpec(ENCODER_WEB, derived=True, graph="encoder", precision=INT8_WEB),
+    FileSpec(DECODER_WEB, derived=True, graph="decoder", precision=INT8_WEB),
     FileSpec(WEIGHTS_INT8, derived=True, precision=INT8),
     FileSpec(TORCHSCRIPT, derived=True),
     FileSpec(PARITY, derived=True, hashed=False),  # a report cannot hold its own hash
@@ -81,7 +85,8 @@ REQUIRED = tuple(file.name for file in FILES if file.required)
 DERIVED = tuple(file.name for file in FILES if file.derived)
 UNHASHED = tuple(file.name for file in FILES if not file.hashed)
 FLOAT32_GRAPHS = tuple(file.name for file in FILES if file.graph and file.precision == FLOAT32)
-INT8_FILES = tuple(file.name for file in FILES if file.precision != FLOAT32)
+INT8_FILES = tuple(file.name for file in FILES if file.precision in (INT8, INT8_BATCH))
+WEB_GRAPHS = tuple(file.name for file in FILES if file.precision == INT8_WEB)
 
 
 def graph_files(config: ModelConfig, precision: str = FLOAT32) -> dict[str, str]:

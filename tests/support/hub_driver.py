@@ -6,6 +6,7 @@
 import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,11 +21,14 @@ from tiny_transformer.errors import TinyTransformerError
 from tiny_transformer.parity.report import CaseResult, ParityReport
 
 
-def stand_in_report(bundle: Bundle) -> ParityReport:
-    """A report for the bytes that are there; it fails if it is told to."""
-    passed = "STAND_IN_FAILS" not in os.environ
-    case = CaseResult(candidate="onnx", kind="full", name="stand-in", passed=passed, detail="as told")
-    return ParityReport(reference="eager", candidates=("onnx",), versions={}, cases=(case,), files=bundle.hashes())
+def stand_in_report(bundle: Bundle, *, backends: Sequence[str] | None = None) -> ParityReport:
+    """A report for the bytes that are there; it fails if it is told to, for all backends or for one."""
+    names = tuple(backends or ("onnx",))
+    passed = os.environ.get("STAND_IN_FAILS") not in ("1", *names)
+    cases = [
+        CaseResult(candidate=name, kind="full", name="stand-in", passed=passed, detail="as told") for name in names
+    ]
+    return ParityReport(reference="eager", candidates=names, versions={}, cases=tuple(cases), files=bundle.hashes())
 
 
 def pushing(arguments: list[str]) -> int:

@@ -16,8 +16,10 @@ from tiny_transformer.bundle import (
     FLOAT32_GRAPHS,
     INT8,
     INT8_FILES,
+    INT8_WEB,
     REQUIRED,
     TORCHSCRIPT,
+    WEB_GRAPHS,
     WEIGHTS_INT8,
     Bundle,
     graph_files,
@@ -41,8 +43,11 @@ class BackendSpec:
     reads: tuple[str, ...] = ()  # files beyond the required ones that it reads where the folder has them
     needs: Callable[[ModelConfig], Sequence[str]] = lambda _: ()  # those of them that it cannot do without
     tolerance: Tolerance | None  # on logits, against eager; None: rounded weights, which only the task can judge
-    reference_only: bool = False  # for proof and teaching: never chosen by itself, and too slow to serve
+    reference_only: bool = False  # for proof and teaching: never chosen by itself, and not served
     instead: str = ""  # the backend that runs a folder where a self-test finds this one wrong
+    slow: bool = False  # compared without long batches and most texts: it takes seconds where others take less
+    on_request: bool = False  # compared only where it is named: it needs more than Python packages
+    lacks: str = ""  # "module:function" in this package that says what it lacks here; None: nothing
 
     def open(self, bundle: Bundle, device: str | None = None, threads: int | None = None) -> Backend:
         """Import the backend and open a folder's model on it."""
@@ -57,6 +62,11 @@ class BackendSpec:
         if find_spec(self.package) is None:
             template = "the package {name} is missing, get it with: {command}"
             return Sentence(template, name=self.package, command=self.install)
+        if self.lacks:
+            module, function = self.lacks.split(":")
+            reason: Sentence | None = getattr(import_module(f"{__name__}.{module}"), function)()
+            if reason is not None:
+                return reason
         if device not in (None, "cpu") and not self.on_gpu:
             return Sentence("it runs on the CPU, not on {device}; leave the device out", device=device)
         if device is not None and device.startswith("cuda") and not has_nvidia_gpu():
@@ -118,6 +128,32 @@ BACKENDS = {
             opener="numpy_reference:open_numpy",
             tolerance=CLOSE,
             reference_only=True,
+            slow=True,
+        ),
+        BackendSpec(
+            name="web",
+            package="numpy",
+            install="pip install numpy",
+            opener="javascript:open_javascript",
+            reads=FLOAT32_GRAPHS,
+            needs=lambda config: [*graph_files(config, FLOAT32).values()],
+            tolerance=CLOSE,
+            reference_only=True,
+            on_request=True,
+            lacks="javascript:obstacle",
+        ),
+        BackendSpec(
+            name="web-int8",
+            package="numpy",
+            install="pip install numpy",
+            opener="javascript:open_javascript",
+            arguments={"name": "web-int8"},
+            reads=(*WEB_GRAPHS, WEIGHTS_INT8),
+            needs=lambda config: [*graph_files(config, INT8_WEB).values(), WEIGHTS_INT8],
+            tolerance=None,
+            reference_only=True,
+            on_request=True,
+            lacks="javascript:obstacle",
         ),
     )
 }

@@ -195,3 +195,12 @@ class Observable(Protocol):
     def observed(self, keep: Keep) -> Backend:
         """The same model as a backend whose runs hand every inner value (`backends/observed_values.py`) to `keep`."""
         ...
+
+
+@runtime_checkable
+class Writer(Protocol):
+    """A backend that has a tokenizer, prompts and a loop of its own, which are judged with it."""
+
+    def written(self, content: str | Sequence[Mapping[str, object]], max_new_tokens: int) -> tuple[list[int], str]:
+        """Ids and finish reason of what it writes for a text or a dialogue, read as one, with the model's options."""
+        ...

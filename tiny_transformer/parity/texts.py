@@ -4,20 +4,28 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 import numpy as np
 
-from tiny_transformer.backends.base import Backend, Batch
+from tiny_transformer.backends.base import Backend, Batch, Writer
 from tiny_transformer.bundle import EVALUATION, TRAINING, Bundle
 from tiny_transformer.config import GenerationConfig, ModelConfig
 from tiny_transformer.errors import BundleError
 from tiny_transformer.evaluation import Question, accuracy, bleu, bleu_error, read_evaluation
-from tiny_transformer.generation import Generated, GenerationOptions, Request, generate_ids
+from tiny_transformer.generation import (
+    FinishReason,
+    Generated,
+    GeneratedToken,
+    GenerationOptions,
+    Request,
+    generate_ids,
+)
 from tiny_transformer.generation.prompt import Prompt, prompt_for
 from tiny_transformer.generation.sampling import forbid_early_end, log_normalizer, penalized
 from tiny_transformer.generation.tokens import length_score
 from tiny_transformer.parity.report import CaseResult, finite
-from tiny_transformer.tokenizer import Tokenizer
+from tiny_transformer.tokenizer import Message, Tokenizer
 from tiny_transformer.training_record import Figure, TrainingRecord
 
 BEAMS = 4
@@ -56,8 +64,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Example:
-    """A prompt as the model reads it, and the reference answer where there is one."""
+    """A text, the prompt that the model reads of it, and the reference answer where there is one."""
 
+    content: str | tuple[Message, ...]
     prompt: Prompt
     reference: str | None
 
@@ -75,7 +84,7 @@ def evaluation_examples(bundle: Bundle) -> list[Example]:
 def _examples(
     tokenizer: Tokenizer, config: ModelConfig, generation: GenerationConfig, questions: Sequence[Question]
 ) -> list[Example]:
-    return [Example(prompt_for(tokenizer, config, generation, q.prompt), q.answer) for q in questions]
+    return [Example(q.prompt, prompt_for(tokenizer, config, generation, q.prompt), q.answer) for q in questions]
 
 
 def sample_texts(
@@ -96,7 +105,8 @@ class TextReference:
     def __init__(self, bundle: Bundle, backend: Backend) -> None:
         self.bundle, self.backend = bundle, backend
         foreign = [
-            Example(prompt_for(bundle.tokenizer, bundle.config, bundle.generation, text), None) for text in NON_ASCII
+            Example(text, prompt_for(bundle.tokenizer, bundle.config, bundle.generation, text), None)
+            for text in NON_ASCII
         ]
         self.examples = {EVALUATION: evaluation_examples(bundle), NOT_ASCII: foreign}
         self._wanted: dict[tuple[str, int], int] = {}
@@ -173,11 +183,21 @@ def _generate(
     options: GenerationOptions,
     at_once: int = BATCH,
 ) -> list[Generated]:
+    if isinstance(backend, Writer) and options.num_beams == 1:
+        return [_written(generation, backend, example, options) for example in examples]
     found: list[Generated] = []
     for start in range(0, len(examples), at_once):
         prompts = [example.prompt for example in examples[start : start + at_once]]
         found += generate_ids(backend, Request.of(prompts, options, generation))
     return found
+
+
+def _written(generation: GenerationConfig, writer: Writer, example: Example, options: GenerationOptions) -> Generated:
+    """What a backend's own code makes of a text: so its tokenizer, prompts and loop are judged, too."""
+    ids, reason = writer.written(example.content, options.max_new_tokens)
+    ending = [GeneratedToken(generation.eos_id, math.nan)] if reason == "eos" else []
+    tokens = (*(GeneratedToken(i, math.nan) for i in ids), *ending)
+    return Generated(tokens, cast(FinishReason, reason), math.nan)
 
 
 def _same_ids(
@@ -268,7 +288,8 @@ def _task(reference: TextReference, candidate: Backend) -> list[CaseResult]:
     unit, allowed = _unit(bundle)
     options = _options(bundle.generation, 1)
     expected = _figure(unit, *_decoded(reference, reference.texts(EVALUATION, len(examples), 1)))
-    batches = [_generate(bundle.generation, candidate, examples, options, at_once) for at_once in TASK_BATCHES]
+    sizes = (1,) if isinstance(candidate, Writer) else TASK_BATCHES
+    batches = [_generate(bundle.generation, candidate, examples, options, at_once) for at_once in sizes]
     found = min(_figure(unit, *_decoded(reference, generated)) for generated in batches)
     loss = expected - found
     result = CaseResult(

@@ -77,20 +77,24 @@ def verify_bundle(
     A `quick` look takes small cases of every kind and few texts, and leaves out the slow reference. It is no proof: its
     report vouches for no file.
     """
-    from tiny_transformer.backends import BACKENDS, available, one_torch_thread, open_backend
+    from tiny_transformer.backends import BACKENDS, available, backend_spec, one_torch_thread, open_backend
 
     files = {} if quick else bundle.hashes()
-    names = list(backends) if backends is not None else [n for n, why in available(bundle).items() if why is None]
+    if backends is None:
+        backends = [n for n, why in available(bundle).items() if why is None and not BACKENDS[n].on_request]
+    specs = [backend_spec(name) for name in backends if name != "eager"]
     candidates = [
-        Candidate(open_backend(bundle, name, device="cpu"), BACKENDS[name].tolerance, BACKENDS[name].reference_only)
-        for name in names
-        if name != "eager" and not (quick and BACKENDS[name].reference_only)
+        Candidate(open_backend(bundle, spec.name, device="cpu"), spec.tolerance, spec.slow)
+        for spec in specs
+        if not (quick and spec.slow)
     ]
     reference = open_backend(bundle, "eager", device="cpu")
     ran_on = {**versions(), "threads": f"PyTorch 1, ONNX Runtime {cores()}, {cores()} cases at a time"}
+    for candidate in candidates:
+        ran_on |= getattr(candidate.backend, "versions", {})  # of what is no Python package
     report = ParityReport(reference="eager", candidates=(), versions=ran_on, cases=(), files=files)
     inside: list[Step] = []
-    if bundle.has(INSIDE_ONNX) and "onnx" in names:
+    if bundle.has(INSIDE_ONNX) and "onnx" in backends:
         inside = [*_inside_steps(bundle, reference)]
     with one_torch_thread():
         report = _compared(report, bundle, reference, candidates, progress, inside, quick=quick, at_once=cores())

@@ -1,0 +1,121 @@
+"""A static Space beside the model: the proved bytes in one commit, made once, and never more public than the model."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from export.push import PushOptions
+from export.to_web import PARITY_FOLDER
+from tests.support.hub_commands import MODEL, SPACE, Client
+from tests.support.hub_server import HubServer
+from tests.support.web_checkout import add_web
+from tiny_transformer.bundle import CARD, DECODER_ONNX, PARITY, WEIGHTS, Bundle
+from tiny_transformer.errors import TinyTransformerError
+
+STATIC = ("--static-space", SPACE)
+
+
+@pytest.fixture(autouse=True)
+def _web(checkout: Path) -> None:
+    add_web(checkout)
+
+
+def test_a_static_space_holds_the_published_bytes_and_is_not_made_twice(
+    hub: HubServer, client: Client, model: Bundle
+) -> None:
+    done = client.push(model.folder, *STATIC)
+    assert done.code == 0, done.err
+    assert done.out.splitlines() == [f"{hub.endpoint}/{MODEL}", f"{hub.endpoint}/spaces/{SPACE}"]
+    published, space = hub.files(MODEL), hub.files(SPACE, "space")
+    copied = {path.rsplit("/", 1)[-1]: data for path, data in space.items() if path.startswith("models/model/")}
+    assert {WEIGHTS, DECODER_ONNX, PARITY} <= copied.keys()
+    assert copied.pop(PARITY_FOLDER) == published[PARITY]
+    proof = json.loads(copied.pop(PARITY))
+    assert (proof["verdict"], proof["candidates"]) == ("verified", ["web"])
+    assert all(published[name] == data for name, data in copied.items())
+    front = yaml.safe_load(space[CARD].decode().split("---\n")[1])
+    assert (front["sdk"], front["app_file"], front["models"]) == ("static", "index.html", [MODEL])
+    assert front["app_file"] in space
+    commit = hub.repos["model", MODEL].branches["main"]
+    assert f"tree/{commit}" in space[CARD].decode()
+    assert f"[{SPACE}]({hub.endpoint}/spaces/{SPACE})" in published[CARD].decode()  # the model's card links to it
+    again = client.push(model.folder, *STATIC)
+    assert again.code == 0, again.err
+    assert "nothing to commit" in again.err
+    assert len(hub.repos["space", SPACE].commits) == 2
+
+
+@pytest.mark.slow
+def test_a_new_version_replaces_the_old_one_in_one_commit_and_leaves_others_files(
+    hub: HubServer, client: Client, model: Bundle, checkout: Path
+) -> None:
+    client.push(model.folder, *STATIC)
+    space = hub.repos["space", SPACE]
+    space.commits[space.branches["main"]]["LICENSE"] = b"somebody's own file"
+    (checkout / "web" / "icon.svg").unlink()
+    done = client.push(model.folder, *STATIC)
+    assert done.code == 0, done.err
+    assert len(space.commits) == 3
+    assert "icon.svg" not in hub.files(SPACE, "space")
+    assert hub.files(SPACE, "space")["LICENSE"] == b"somebody's own file"
+
+
+def test_nothing_unproved_is_published(hub: HubServer, client: Client, model: Bundle) -> None:
+    done = client.push(model.folder, *STATIC, STAND_IN_FAILS="web")
+    assert done.code == 1
+    assert "Parity failed in 1 of 1 cases: web" in done.err
+    assert hub.seen == []
+
+
+@pytest.mark.slow
+def test_a_space_of_somebody_else_is_left_alone_and_the_model_stands(
+    hub: HubServer, client: Client, model: Bundle
+) -> None:
+    hub.create(SPACE, "space", files={"index.html": b"another page"})
+    done = client.push(model.folder, *STATIC)
+    assert done.code == 2
+    assert f"The model is published at {hub.endpoint}/{MODEL}, but its Space is not" in done.err
+    assert hub.files(SPACE, "space") == {"index.html": b"another page"}
+    assert WEIGHTS in hub.files(MODEL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["private", "gated"])
+def test_a_space_is_never_more_public_than_its_model(hub: HubServer, client: Client, model: Bundle, how: str) -> None:
+    hub.create(MODEL, **{how: True})
+    done = client.push(model.folder, *STATIC)
+    assert done.code == 0, done.err
+    assert hub.repos["space", SPACE].private
+    hub.repos["space", SPACE].private = False
+    done = client.push(model.folder, *STATIC)
+    assert done.code == 2
+    assert "would hand a model to everyone that is not" in done.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("endpoint", ["POST /api/repos/create", "POST .*/preupload/", "POST .*/commit/"])
+def test_killed_between_the_tag_and_the_space_a_rerun_finishes(
+    hub: HubServer, client: Client, model: Bundle, endpoint: str
+) -> None:
+    client.push(model.folder)
+    client.killed(model.folder, hub.fail(endpoint, "hold"), *STATIC)
+    done = client.push(model.folder, *STATIC)
+    assert done.code == 0, done.err
+    assert {"index.html", "site.json", CARD} <= set(hub.files(SPACE, "space"))
+    assert len(hub.repos["space", SPACE].commits) == 2
+
+
+def test_what_cannot_be_is_refused_before_any_work(model: Bundle, checkout: Path) -> None:
+    def refuse(words: str, **options: Any) -> None:
+        given = {"folder": model.folder, "repo_id": MODEL, "static_space": SPACE, "checkout": checkout} | options
+        with pytest.raises(TinyTransformerError, match=words):
+            PushOptions(**given).check()
+
+    refuse("cannot be both Spaces", space=SPACE)
+    refuse("merge the pull request first", create_pr=True)
+    refuse("is no name for a Hub repo", static_space="nobody")
+    (checkout / "web" / "index.html").unlink()
+    refuse("is made from a checkout")
