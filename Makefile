@@ -29,7 +29,7 @@ test: $(VENV)/.browser web/node_modules lint types
 	$(PYTEST) -m "alone and not slow"
 	rm -rf $(TEST_SHARED)
 
-test-all: $(VENV)/.browser web/node_modules lint types
+test-all: $(VENV)/.browser $(VENV)/.emulated web/node_modules lint types
 	$(PYTEST) $(SPREAD) -m "not alone"
 	$(PYTEST) -m alone
 	rm -rf $(TEST_SHARED)
@@ -93,6 +93,11 @@ web/node_modules: web/package-lock.json
 	|| { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq nodejs npm && npm --version >/dev/null; } \
 	|| { echo "make test needs Node and npm: install the packages nodejs and npm; make check needs none." >&2; exit 1; }
 	npm ci --prefix web --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
+# Other processors for the slow sweep: qemu-user, and a Python of the other architecture (220 MB). Only root installs.
+$(VENV)/.emulated: $(VENV)/.dev tests/support/emulation.py
+	$(BIN)/python -m tests.support.emulation $(VENV)/emulated
 	@touch $@
 
 clean:

@@ -114,7 +114,7 @@ def inside(page: Page) -> None:
     choose_translator(page)
     page.get_by_role("tab").nth(2).click()
     page.locator("#tt-inside-run").click()
-    page.locator("#tt-map svg").first.wait_for(timeout=60_000)
+    page.locator("#tt-map table").wait_for(timeout=60_000)
     page.locator("[data-chip]").nth(1).click()
 
 

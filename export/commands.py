@@ -1,8 +1,10 @@
 """The command line of `python -m export`. A subcommand loads its libraries only when it runs."""
 
 import argparse
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -12,8 +14,11 @@ from tiny_transformer.cli import Parser, add_commands, guarded
 if TYPE_CHECKING:
     from tiny_transformer.bundle import Bundle
     from tiny_transformer.parity import ParityReport
+    from tiny_transformer.parity.microscope import Located
+    from tiny_transformer.parity.verification import Progress
 
 
+MARK = ">"  # before the number of the first part that differs
 NO_PROOF = "agreed in a quick look, which is no proof; without --quick all is compared"
 
 
@@ -59,9 +64,24 @@ def verified(
     bundle: "Bundle", device: str | None = None, *, backends: Sequence[str] | None = None, quick: bool = False
 ) -> "ParityReport":
     """The folder's report, made now; on a terminal a bar says what is compared and how long it will take."""
-    from tqdm import tqdm
-
     from tiny_transformer.parity import verify_bundle, verify_device
+
+    with _bar() as progress:
+        if device is not None:
+            report = verify_device(bundle, device, progress=progress)
+        else:
+            report = verify_bundle(bundle, backends, quick=quick, progress=progress)
+    if report.failures:
+        on = f" --device {device}" if device else ""
+        sys.stderr.write(
+            f"To see in which part of the model it begins: python -m export verify {bundle.folder} --where{on}\n"
+        )
+    return report
+
+
+@contextmanager
+def _bar() -> "Iterator[Progress]":
+    from tqdm import tqdm
 
     with tqdm(total=1.0, disable=None, bar_format="{percentage:3.0f}% {bar:20} {remaining} left, {desc}") as bar:
 
@@ -69,9 +89,7 @@ def verified(
             bar.set_description_str(case, refresh=False)
             bar.update(done - bar.n)
 
-        if device is not None:
-            return verify_device(bundle, device, progress=progress)
-        return verify_bundle(bundle, backends, quick=quick, progress=progress)
+        yield progress
 
 
 def table(report: "ParityReport") -> str:
@@ -123,6 +141,9 @@ def _verify(options: argparse.Namespace) -> None:
     from tiny_transformer.text_model import resolve
 
     folder = resolve(options.bundle, all_files=True, trust_code=options.trust_code)
+    if options.where:
+        _where(Bundle.open(folder), options)
+        return
     if options.quick and options.device:
         raise InputError("A quick look is on the CPU; leave out --device.")
     if options.backends and options.device:
@@ -130,6 +151,42 @@ def _verify(options: argparse.Namespace) -> None:
     report = verified(Bundle.open(folder), options.device, backends=options.backends, quick=options.quick)
     sys.stdout.write(report.to_json() if options.json else table(report))
     report.raise_if_failed()
+
+
+def _where(bundle: "Bundle", options: argparse.Namespace) -> None:
+    """Part by part instead of case by case; a part that differs ends the command with exit code 1."""
+    from tiny_transformer.errors import InputError, ParityError
+    from tiny_transformer.parity.microscope import where_bundle
+
+    if options.quick:
+        raise InputError("--where looks at every part; leave out --quick.")
+    with _bar() as progress:
+        located = where_bundle(bundle, device=options.device, progress=progress)
+    if options.json:
+        sys.stdout.write(json.dumps([found.to_dict() for found in located], indent=1) + "\n")
+    else:
+        sys.stdout.write(growth_table(located))
+    faults = [found.sentence for found in located if found.first is not None]
+    if faults:
+        raise ParityError("{found}", found=" ".join(faults))
+
+
+def growth_table(located: "Sequence[Located]") -> str:
+    """One line per part with every backend's distance from the reference, then what was found in those that agree."""
+    width = max(len(part.name) for part in located[0].parts)
+    lines = [f"{'part':<{width}}" + "".join(f"  {found.candidate:>9}" for found in located)]
+    for i, part in enumerate(located[0].parts):
+        cells = []
+        for found in located:
+            share = found.parts[i].error / (found.parts[i].scale or 1.0)
+            mark = MARK if found.parts[i] is found.first else ""
+            cells.append(f"  {mark + format(share, '.1e'):>{max(9, len(found.candidate))}}")
+        lines.append(f"{part.name:<{width}}" + "".join(cells))
+    lines.append(
+        f"differences from {located[0].reference}, beside the largest number; {MARK} marks the first part at fault"
+    )
+    lines += [found.sentence for found in located if found.first is None]
+    return "\n".join(lines) + "\n"
 
 
 def _card(options: argparse.Namespace) -> None:
@@ -171,6 +228,9 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print the report for programs")
+    parser.add_argument(
+        "--where", action="store_true", help="name the first part of the model that differs, and how errors grow"
+    )
     form.add_argument("--quick", action="store_true", help="a look of some seconds at a part of the cases; no proof")
 
 

@@ -60,6 +60,7 @@ def table_formula(name: str, length: int, width: int) -> tuple[list[NodeProto], 
     return nodes, [numpy_helper.from_array(value, part[key]) for key, value in constants.items()]
 
 
+OPSET = 21
 PRODUCER = "tiny-transformer"
 ONNX_TYPES = {"F32": TensorProto.FLOAT, "F16": TensorProto.FLOAT16, "U8": TensorProto.UINT8}
 STORED = ".stored"  # suffix of a float16 initializer in front of its Cast

@@ -21,16 +21,16 @@ from torch.export import Dim
 from tqdm import tqdm
 
 from tiny_transformer.backends.graph_file import addressable
-from tiny_transformer.bundle import ATTENTION_ONNX, DECODER_ONNX, ENCODER_ONNX, WEIGHTS, Bundle
+from tiny_transformer.bundle import ATTENTION_ONNX, DECODER_ONNX, ENCODER_ONNX, INSIDE_ONNX, WEIGHTS, Bundle
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.model import Memory, build_model, load_model
 from tiny_transformer.model.attention import AttentionContext
 
 from .fused import fuse
-from .onnx_graph import TensorSpec, add_signature, clean_graph, with_external_weights
+from .inside_onnx import inside_graph, inside_specs
+from .onnx_graph import OPSET, TensorSpec, add_signature, clean_graph, with_external_weights
 from .write_graph import close, samples_for, write_graph
 
-OPSET = 21
 _BATCH, _SOURCE, _TARGET, _PAST = 2, 3, 4, 5  # example sizes; 0 and 1 would be taken for constants
 
 
@@ -141,8 +141,8 @@ def attention_specs(config: ModelConfig) -> tuple[list[TensorSpec], list[TensorS
 class Graph:
     """One graph of a model: its module, how the inputs nest in the module's call, and its inputs and outputs."""
 
-    part: str  # encoder, decoder or attention
-    module: Callable[[ModelConfig], nn.Module]
+    part: str  # encoder, decoder, attention or inside
+    module: Callable[[ModelConfig], nn.Module] | None  # None: it is not traced but written operator by operator
     nested: tuple[Any, ...]
     inputs: list[TensorSpec]
     outputs: list[TensorSpec]
@@ -160,6 +160,7 @@ def graphs_of(config: ModelConfig) -> dict[str, Graph]:
     found[DECODER_ONNX] = Graph("decoder", DecoderGraph, nested, inputs, outputs)
     inputs, outputs = attention_specs(config)
     found[ATTENTION_ONNX] = Graph("attention", AttentionGraph, tuple(inputs), inputs, outputs)
+    found[INSIDE_ONNX] = Graph("inside", None, (), *inside_specs(config))
     return found
 
 
@@ -176,7 +177,14 @@ def noise_model(config: ModelConfig) -> Any:
     return model
 
 
-def trace(graph: Graph, config: ModelConfig) -> onnx.ModelProto:
+def built(graph: Graph, config: ModelConfig) -> onnx.ModelProto:
+    """The graph, its parameters still without the folder's weights."""
+    if graph.module is None:
+        return inside_graph(config)
+    return clean_graph(trace(graph.module, graph, config), graph.inputs, graph.outputs)
+
+
+def trace(make: Callable[[ModelConfig], nn.Module], graph: Graph, config: ModelConfig) -> onnx.ModelProto:
     """The graph as PyTorch exports it, its parameters filled with noise."""
     sizes = {"batch": _BATCH, "source": _SOURCE, "target": _TARGET, "past": _PAST}
     longest = {"source": config.max_length, "target": config.max_length}
@@ -184,7 +192,7 @@ def trace(graph: Graph, config: ModelConfig) -> onnx.ModelProto:
     examples = _each(graph.nested, lambda spec: torch.zeros([sizes.get(n, n) for n in spec.shape], dtype=spec.dtype))
     shapes = _each(graph.nested, lambda spec: {axis: dims[n] for axis, n in enumerate(spec.shape) if n in dims})
     with torch.no_grad(), _quiet():
-        module = graph.module(config).eval()
+        module = make(config).eval()
         program = torch.export.export(module, examples, dynamic_shapes=shapes, strict=False)
         exported = torch.onnx.export(
             program,
@@ -240,8 +248,7 @@ def export_onnx(folder: Path) -> list[str]:
     bar = tqdm(graphs.items(), unit="graph", disable=None)
     for name, graph in bar:
         bar.set_description(name)
-        traced = clean_graph(trace(graph, bundle.config), graph.inputs, graph.outputs)
-        exported = with_external_weights(traced, addressable(bundle.index, bundle.config), WEIGHTS)
+        exported = with_external_weights(built(graph, bundle.config), addressable(bundle.index, bundle.config), WEIGHTS)
         add_signature(exported, bundle.config, bundle.index)
         write_graph(folder / name, exported, samples_for(graph.part, model, bundle.config), close)
     return list(graphs)

@@ -14,8 +14,10 @@ from tiny_transformer.atomic import replacing_file
 from tiny_transformer.backends.onnx_runtime import open_session
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import BackendError, ExportError, Sentence
+from tiny_transformer.inner_values import LENS_POSITIONS, attentions_of, switches_without
 from tiny_transformer.model import Memory, attention_maps
 from tiny_transformer.model.transformer import Transformer
+from tiny_transformer.model.watching import inner_values
 
 _ROWS, _SOURCE, _TARGET = 2, 6, 5  # the second row's source is padded
 
@@ -30,11 +32,12 @@ class Sample:
 
 @torch.inference_mode()
 def samples_for(graph: str, model: Transformer, config: ModelConfig) -> list[Sample]:
-    """Samples for a graph: "encoder", "decoder" or "attention"."""
+    """Samples for a graph: "encoder", "decoder", "attention" or "inside"."""
     makers: dict[str, Callable[[Any, ModelConfig], list[Sample]]] = {
         "encoder": _encoder_samples,
         "decoder": _decoder_samples,
         "attention": _attention_samples,
+        "inside": _inside_samples,
     }
     return makers[graph](model, config)
 
@@ -79,6 +82,22 @@ def _attention_samples(model: Any, config: ModelConfig) -> list[Sample]:
     inputs = {"input_ids": source, "attention_mask": mask, "decoder_input_ids": target}
     outputs = {"decoder_attentions": maps.decoder, "encoder_attentions": maps.encoder, "cross_attentions": maps.cross}
     return [_sample(inputs, {name: found for name, found in outputs.items() if found is not None})]
+
+
+def _inside_samples(model: Any, config: ModelConfig) -> list[Sample]:
+    """Everything on; then a head of each kind of attention and a layer of each stack off."""
+    target = _ids(config, min(_TARGET, config.max_length), seed=1)
+    source, mask = _source(config) if config.is_encoder_decoder else (None, None)
+    shown = torch.arange(target.size(1)).flip(0)[:2]
+    inputs = {"input_ids": target, LENS_POSITIONS: shown}
+    if source is not None and mask is not None:
+        inputs |= {"decoder_input_ids": target, "input_ids": source, "attention_mask": mask}
+    samples = []
+    for heads, layers in (((), ()), ([(kind, 0, 0) for kind in attentions_of(config)], []), ((), [("decoder", 0)])):
+        switches = switches_without(config, heads, layers)
+        sample = _sample(inputs, inner_values(model, target, shown, switches, source, mask))
+        samples.append(Sample(sample.inputs | switches, sample.outputs))
+    return samples
 
 
 def _source(config: ModelConfig) -> tuple[Tensor, Tensor]:

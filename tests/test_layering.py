@@ -17,7 +17,7 @@ LAYERS = (
     ("__init__", "errors", "atomic", "position_tables"),
     ("checks", "tokenizer", "weights"),
     ("config",),
-    ("bundle", "evaluation"),
+    ("bundle", "evaluation", "inner_values"),
     ("model", "data", "training_record", "accepted_answers"),
     ("backends",),
     ("generation",),

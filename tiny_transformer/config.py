@@ -320,7 +320,8 @@ PRESETS: dict[str, ModelConfig] = {
         n_decoder_layers=3,
         d_ff=1_024,
         max_length=128,
-        dropout=0.15,
+        dropout=0.1,
+        output_vocab_size=5_120,
     ),
     "chat": ModelConfig.gpt(
         vocab_size=8_000,

@@ -2,7 +2,9 @@
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,15 +13,17 @@ from tiny_transformer.backends import BACKENDS, choose, files_read
 from tiny_transformer.backends.base import AttentionArrays, Backend, Batch
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.config import ModelConfig
-from tiny_transformer.errors import InputError
+from tiny_transformer.errors import BackendError, HubError, InputError, Sentence
 from tiny_transformer.generation import Generated, GeneratedToken, GenerationOptions, Request, generate_ids
 from tiny_transformer.generation.batching import ShouldStop
 from tiny_transformer.generation.prompt import Prompt, checked_ids, prompt_for
 from tiny_transformer.generation.segments import SegmentedText, segmented, speech_notices
 from tiny_transformer.generation.sentences import split as split_sentences
+from tiny_transformer.generation.spelling import usual_spelling
 from tiny_transformer.generation.stream import stream_in_order
 from tiny_transformer.generation.text import GenerationResult, StopStrings, TextStream, joined_result
 from tiny_transformer.parity.report import ParityReport, stored_report
+from tiny_transformer.parity.self_test import self_test
 from tiny_transformer.tokenizer import Message, Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -49,9 +53,20 @@ def load(
     report = stored_report(opened, files_read(opened, choice.name))
     if choice.notice:
         logger.warning(choice.notice)
-    return TextModel(
-        opened, BACKENDS[choice.name].open(opened, choice.device, threads), report=report, notice=choice.notice
-    )
+    spec = BACKENDS[choice.name]
+    problem = self_test(opened, report, choice)
+    if problem is not None and spec.instead:
+        again = partial(load, revision=revision, trust_unverified=trust_unverified, trust_code=trust_code)
+        with suppress(BackendError, HubError):  # its files are not here, and cannot be had
+            other = again(bundle, spec.instead, device, threads)
+            template = "Running on {other} instead of {name}: {reason}."
+            return other.warned(Sentence(template, other=spec.instead, name=choice.name, reason=problem))
+    model = TextModel(opened, spec.open(opened, choice.device, threads), report=report, notice=choice.notice)
+    if problem is None:
+        return model
+    template = "The backend {name} may answer wrongly: {reason}; find out more with: {command}"
+    command = f"python -m export verify {opened.folder}"
+    return model.warned(Sentence(template, name=choice.name, reason=problem, command=command))
 
 
 def resolve(
@@ -105,6 +120,13 @@ class TextModel:
         self.backend = backend
         self.report = report  # the folder's parity report, checked against its files
         self.notice = notice  # what the user should know about the backend that was chosen
+        self.warning: Sentence | None = None  # what a self-test found wrong on this processor
+
+    def warned(self, warning: Sentence) -> "TextModel":
+        """The same, with what a self-test found, which goes to the log too."""
+        logger.warning(warning)
+        self.notice = self.warning = warning
+        return self
 
     @property
     def config(self) -> ModelConfig:
@@ -298,7 +320,12 @@ class TextModel:
         if not split or self.task != "translate" or not isinstance(content, str):
             return SegmentedText.whole(prompt(content))
         if not len(prefix):
-            return segmented(content, self.bundle.generation, prompt)
+            languages = self.bundle.generation.source_languages
+            return segmented(
+                content,
+                self.bundle.generation,
+                lambda sentence: prompt(usual_spelling(sentence, self.tokenizer, languages)),
+            )
         n_sentences = len(split_sentences(content))
         if n_sentences > 1:
             template = (

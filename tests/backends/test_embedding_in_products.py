@@ -11,7 +11,7 @@ import tiny_transformer as tt
 from export.to_onnx import TensorSpec, graphs_of
 from tests.support.export_fixtures import Exported, exported, small_config
 from tests.support.models import ROOT, Finished
-from tiny_transformer.bundle import ATTENTION_ONNX, DECODER_ONNX
+from tiny_transformer.bundle import ATTENTION_ONNX, DECODER_ONNX, INSIDE_ONNX
 from tiny_transformer.config import ARCHITECTURES
 
 __all__ = ["exported"]
@@ -81,13 +81,14 @@ def row_of(side: str, spec: TensorSpec, letters: dict[str | int, str]) -> Row:
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_tables_are_the_graphs(architecture: str):
     config = small_config(architecture)
-    words = {"batch": "B", "source": "S", "target": "T", "past": "C", "total": "max(C, longest row)"}
+    words = {"batch": "B", "source": "S", "target": "T", "past": "C", "total": "max(C, longest row)", "shown": "N"}
     for file, graph in graphs_of(config).items():
         title = f"{file}, {config.architecture}" if file == DECODER_ONNX else file
         letters: dict[str | int, str] = {**words, config.n_heads: "H", config.d_head: "K", config.vocab_size: "V"}
+        letters |= {config.n_decoder_layers + 1: "L+1", config.d_model: "D", config.d_ff: "F"}
         wanted = {row_of("in", p, letters) for p in graph.inputs} | {row_of("out", p, letters) for p in graph.outputs}
         found = table_of(title)
-        if file == ATTENTION_ONNX:  # one table for both architectures; layers and heads are both 2 here
+        if file in (ATTENTION_ONNX, INSIDE_ONNX):  # one table for both architectures; layers and heads are both 2 here
             ids = "B, S" if config.is_encoder_decoder else "B, T"
             wanted = {(side, spec, re.sub(r"^H", "L", shape), kind) for side, spec, shape, kind in wanted}
             found = {(side, spec, re.sub(r"^B, S \(.*\)$", ids, shape), kind) for side, spec, shape, kind in found}

@@ -16,7 +16,7 @@ FOLDER = ROOT / "datasets"
 FILES = sorted(
     path.relative_to(FOLDER).as_posix()
     for path in FOLDER.rglob("*")
-    if path.is_file() and path.suffix != ".md" and path.name != "SHA256SUMS"
+    if path.is_file() and path.suffix not in (".md", ".py") and path.name != "SHA256SUMS"
 )
 HELD_OUT = [name for name in FILES if re.search(r"\.(dev|test|public)\.tsv(\.xz)?$", name)]
 COLUMNS = ["file", "what", "lines", "licence", "attribution", "source", "how it came to be"]

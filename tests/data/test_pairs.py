@@ -159,15 +159,14 @@ def test_umlauts_are_typed_otherwise_and_the_target_stays() -> None:
     assert found == {("Groesse uebt Aepfel.", "Göttingen."), ("Grosse ubt Apfel.", "Göttingen.")}
 
 
-def test_casing_is_of_both_sides_or_of_the_source_alone() -> None:
+def test_casing_is_of_the_source_alone() -> None:
     texts = ("Ich heiße Tom.", "My name is Tom.")
     for rng in many():
         source, target = with_other_casing(texts, rng)
-        assert target == ("MY NAME IS TOM." if source.isupper() else texts[1])
-        assert plain_words(source).replace("heisse", "heiße") == plain_words(texts[0])
-    found = {with_other_casing(texts, rng)[0] for rng in many()}
-    assert {"ICH HEISSE TOM.", "ich heiße tom", "Ich heiße Tom"} <= found
-    assert {with_other_casing(("Wer?", "Who?"), rng)[0] for rng in many()} == {"WER?", "wer", "wer?", "Wer"}
+        assert target == texts[1]
+        assert plain_words(source) == plain_words(texts[0])
+    assert {"ich heiße tom.", "ich heiße tom", "Ich heiße Tom"} <= {with_other_casing(texts, rng)[0] for rng in many()}
+    assert {with_other_casing(("Wer?", "Who?"), rng)[0] for rng in many()} == {"wer", "wer?", "Wer"}
     assert all(with_other_casing(("他来了。", "He came."), rng)[1] == "He came." for rng in many())
     address = ("Schreib an Max@web.de.", "Write to Max@web.de.")
     assert all("Max@web.de" in with_other_casing(address, rng)[0] for rng in many())

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.support.hub_driver import stand_in_report
 from tests.support.models import ROOT, tiny_config
 from tiny_transformer import backends, hub
 from tiny_transformer.backends.graph_file import MAX_FILE_BYTES, check_graph, read_graph
+from tiny_transformer.backends.inside_graph import InsideGraph
 from tiny_transformer.backends.onnx_runtime import open_ort, open_session
 from tiny_transformer.backends.torchscript import write_archive
 from tiny_transformer.bundle import (
@@ -29,6 +31,7 @@ from tiny_transformer.bundle import (
     DECODER_ONNX,
     EMBEDDING,
     GENERATION,
+    INSIDE_ONNX,
     PARITY,
     TOKENIZER,
     TORCHSCRIPT,
@@ -42,6 +45,7 @@ from tiny_transformer.errors import Sentence, TinyTransformerError
 from tiny_transformer.generation.options import GenerationOptions
 from tiny_transformer.generation.segments import speech_notices
 from tiny_transformer.parity import stored_report, write_report
+from tiny_transformer.parity.self_test import expected_logits
 from tiny_transformer.text_model import TextModel, load
 from tiny_transformer.ui import openai_api, routes
 from tiny_transformer.ui.inspection import inspect_answer
@@ -120,8 +124,8 @@ def provoke_all(folder: Path) -> dict[str, Sentence]:
         met = Met(folder, monkeypatch)
         for provoke in (
             page_limits, wrong_requests, wrong_options, wrong_texts, left_out, other_languages, obstacles,
-            damaged_configs, damaged_weights, damaged_tokenizers, damaged_graphs, damaged_reports, hub_answers,
-            hub_models,
+            another_processor, damaged_configs, damaged_weights, damaged_tokenizers, damaged_graphs, damaged_reports,
+            hub_answers, hub_models,
         ):  # fmt: skip
             provoke(met)
     return met.sentences
@@ -276,6 +280,19 @@ def obstacles(met: Met) -> None:
         met.refused(lambda: ModelStore([str(met.chat.folder)]).chosen("chat"))
 
 
+def another_processor(met: Met) -> None:
+    """A self-test on a processor that computes something else than the one of the proof."""
+    met.monkeypatch.setenv("TINY_TRANSFORMER_CACHE", str(met.folder / "cache"))
+    bundle = Bundle.open(met.damaged(met.chat, lambda folder: None))
+    expected = expected_logits(bundle.config, backends.open_backend(bundle, "eager", device="cpu"))
+    wrong = [replace(case, logits=tuple(tuple(v + 1 for v in row) for row in case.logits)) for case in expected]
+    write_report(bundle, replace(stand_in_report(bundle), versions={"machine": "abacus"}, expected=tuple(wrong)))
+    met.said([load(bundle.folder, "eager", "cpu").warning])
+    reason = Sentence("{text}", text="…")
+    met.add(Sentence("Running on {other} instead of {name}: {reason}.", other="onnx", name="onnx-int8", reason=reason))
+    del met.sentences["{text}"]
+
+
 def in_json(file: str, **changes: Any) -> Damage:
     """Other values in one of the folder's JSON files."""
 
@@ -422,6 +439,12 @@ def damaged_graphs(met: Met) -> None:
         write_weights(folder / WEIGHTS_INT8, {"weight": np.zeros(8, dtype=np.float32)}, {})
 
     met.loaded(met.chat, "onnx-int8", of_other_weights)
+
+    met.refused(lambda: InsideGraph(met.chat))
+    eight = met.damaged(met.chat, lambda folder: (folder / INSIDE_ONNX).touch())
+    bundle = Bundle.open(eight)
+    (eight / WEIGHTS).unlink()
+    met.refused(lambda: InsideGraph(bundle))
 
     shipped = open_ort(Bundle.open(SHIPPED / "chat"))
     session = open_session(graph, 1)

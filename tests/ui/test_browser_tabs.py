@@ -2,12 +2,17 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.support.ui_browser import LAPTOP, box_of, browser, choose_model, open_page, page_served, send, visit
 from tests.support.ui_fixtures import Served, models, served
+from tiny_transformer.generation.sampling import probabilities
+from tiny_transformer.text_model import load
 from tiny_transformer.ui.header import EXAMPLES
+from tiny_transformer.ui.inspection import inspect_answer
+from tiny_transformer.ui.service import dialogue
 
 __all__ = ["browser", "models", "page_served"]
 
@@ -37,27 +42,107 @@ def test_look_inside_shows_tokens_alternatives_and_attention(browser: Browser, p
         expect(page.locator("#tt-read")).to_contain_text("This shows the first 48 tokens of the answer.")
         before = chips.all_inner_texts()
         chips.nth(3).click()
-        expect(chips.nth(3)).to_have_attribute("aria-expanded", "true")
-        panel = page.locator("[data-panel='3']")
-        expect(panel.locator("button")).to_have_count(8)
-        other = panel.locator("button").nth(1)
-        name = other.locator("span").inner_text()
-        other.focus()
+        expect(chips.nth(3)).to_have_attribute("aria-pressed", "true")
+        expect(page.locator("#tt-odds h3")).to_contain_text("Token 4")
+        others = page.locator("#tt-odds [data-id]")
+        expect(others).to_have_count(8)
+        name = others.nth(1).locator("span").inner_text()
+        others.nth(1).focus()
         page.keyboard.press("Enter")
         expect(chips.nth(3)).to_have_text(name)
         expect(chips.nth(3)).to_be_focused()
         after = chips.all_inner_texts()
         assert after[:3] == before[:3]
         assert after[3] != before[3]
-        cells = page.locator("#tt-map rect[data-words]")
+        cells = page.locator("#tt-map td[data-v]")
         expect(cells).to_have_count(48 * 10)
         cells.nth(5).hover()
-        expect(page.locator("#tt-map .tt-words")).to_contain_text("→")
+        expect(page.locator(".tt-tip")).to_contain_text("→")
         page.locator("#tt-kind").get_by_text("Encoder").click()
         expect(cells).to_have_count(10 * 10)
-        page.locator("#tt-head").get_by_text("all").click()
-        expect(page.locator("#tt-map figure")).to_have_count(2)
-        expect(page.locator("#tt-positions svg")).to_be_visible()
+        page.locator("#tt-grid .tt-thumb").nth(3).click()
+        expect(page.locator("#tt-layer .selected, #tt-head .selected")).to_have_text(["2", "2"])
+        expect(page.locator("#tt-grid [aria-pressed=true]")).to_have_attribute("aria-label", "layer 2, head 2")
+        page.locator("#tt-map th button").nth(4).click()
+        expect(page.locator("#tt-steps h3")).to_contain_text("Encoder · layer 2, head 2 · n")
+        expect(page.locator("#tt-positions canvas[data-drawn]")).to_be_visible()
+
+
+def test_the_odds_under_the_sliders_are_those_that_generation_draws_from(
+    browser: Browser, page_served: Served, models: dict[str, Path]
+) -> None:
+    model = load(models["chat"], "onnx")
+    asked = dialogue([], "hello")
+    found = inspect_answer(model, asked)
+    with visit(browser, page_served.url) as page:
+        page.get_by_role("tab", name="Look inside").click()
+        box_of(page, "inside").fill("hello")
+        page.locator("#tt-inside-run").click()
+        for position in (3, 7):  # the second list comes in the place of the first
+            page.locator("#tt-written [data-chip]").nth(position).click()
+            expect(page.locator("#tt-odds h3")).to_contain_text(f"Token {position + 1} ")
+        for temperature, k, p in (
+            (1.0, 0, 1.0),
+            (0.3, 0, 1.0),
+            (2.0, 5, 1.0),
+            (1.5, 0, 0.6),
+            (0.7, 40, 0.9),
+            (0.0, 0, 1.0),
+        ):
+            for name, value in (("temperature", temperature), ("top_k", k), ("top_p", p)):
+                knob = page.locator(f"#tt-odds [data-knob={name}]")
+                knob.evaluate(
+                    "(knob, value) => { knob.value = value; knob.dispatchEvent(new Event('input', {bubbles: true})); }",
+                    value,
+                )
+            wanted = np.eye(1, len(found.logits[7]), int(found.logits[7].argmax()))[0]
+            if temperature:
+                wanted = probabilities(found.logits[7], temperature, k, p)
+            rows = page.locator("#tt-odds [data-id]")
+            shown = [int(i) for i in rows.evaluate_all("rows => rows.map(row => row.dataset.id)")]
+            shares = [
+                float(w)
+                for w in rows.evaluate_all("rows => rows.map(row => parseFloat(row.querySelector('i').style.width))")
+            ]
+            np.testing.assert_allclose(shares, 100 * wanted[shown], atol=1e-3)
+            rest = page.locator("#tt-odds .tt-others i").evaluate("bar => parseFloat(bar.style.width)")
+            assert abs(rest - 100 * (1 - wanted[shown].sum())) < 1e-3
+            kept = int((wanted > 0).sum())
+            words = "All 262 tokens" if kept == 262 else f"{kept} of 262 tokens"
+            expect(page.locator("#tt-odds .tt-kept")).to_contain_text(words)
+
+
+def test_the_laboratory_shows_layers_the_models_map_and_what_is_left_without_a_part(
+    browser: Browser, page_served: Served, models: dict[str, Path]
+) -> None:
+    with visit(browser, page_served.url) as page:
+        page.get_by_role("tab", name="Look inside").click()
+        box_of(page, "inside").fill("hello")
+        page.locator("#tt-inside-run").click()
+        expect(page.locator("#tt-steps .tt-steps")).to_have_attribute("data-stage", "6")
+        page.locator("#tt-steps [data-stage-to='3']").click()
+        expect(page.locator("#tt-steps .tt-formula")).to_be_visible()
+        expect(page.locator("#tt-steps td.tt-s4").first).to_be_hidden()
+        page.get_by_role("tab", name="Layers").click()
+        expect(page.locator("#tt-lens tbody tr")).to_have_count(3)
+        page.locator("#tt-lens thead button").nth(4).click()
+        expect(page.locator("#tt-written [data-chip='4']")).to_have_attribute("aria-pressed", "true")
+        expect(page.locator("#tt-odds h3")).to_contain_text("Token 5")
+        expect(page.locator("#tt-lens-one tbody tr")).to_have_count(3)
+        page.get_by_role("tab", name="Map").click()
+        page.locator("#tt-boxes .tt-box-feed_forward").first.click()
+        expect(page.locator("#tt-box h3")).to_have_text("Layers · Layer 2 · Feed-forward")
+        page.locator("#tt-box summary").click()
+        expect(page.locator("#tt-box pre")).to_contain_text("class FeedForward(nn.Module):")
+        page.get_by_role("tab", name="Switch off").click()
+        page.locator("#tt-board [data-part='decoder.1']").click()
+        expect(page.locator("#tt-without .tt-lane")).to_have_count(2)
+        lanes = page.locator("#tt-without .tt-lane")
+        whole, left = (lanes.nth(i).locator("li").all_inner_texts() for i in (0, 1))
+        assert whole == page.locator("#tt-written [data-chip]").all_inner_texts()
+        assert left != whole
+        page.locator("#tt-board [data-all-on]").click()
+        expect(lanes).to_have_count(0)
 
 
 def test_tabs_say_what_will_be_there_and_keep_what_a_visitor_wrote(browser: Browser, page_served: Served) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -223,21 +224,31 @@ def test_comparison_streams_cards_and_ends_with_a_verdict(tabs: dict[str, Any]) 
 
 def test_look_inside_fills_every_part_and_goes_another_way(tabs: dict[str, Any]) -> None:
     inside: InsideTab = tabs["inside"]
-    read, written, seen, panel, kind, layer, _, picture, positions = inside._inspect(
+    read, written, seen, panel, kind, layer, _, grid, picture, positions, *views = inside._inspect(
         "Guten Tag", "translate", "onnx", ENGLISH
     )
     assert read.count("tt-chip") > 5
-    assert written.count("data-panel") == 40 or written.count("data-panel") == 48
+    assert written.count("data-chip") == len(seen["ids"]) == 48
     assert panel.visible
     assert kind.value == "cross"
     assert [choice[1] for choice in layer.choices] == ["1", "2"]
-    assert "<svg" in picture
-    assert "<svg" in positions
+    assert grid.count("data-heat") == 2 * 2
+    assert picture.count("data-v") == 48 * len("Guten Tag ")
+    assert "<canvas" in positions
+    lens, boxes, board, without, odds, steps, lens_one, box = views
+    assert lens.count("<tr>") == 1 + 1 + 2
+    assert boxes.count("data-ask") == 2 + 2 * 2 + 3 * 2
+    assert board.count("data-part") == 3 * 2 * 2 + 2 * 2
+    assert without == ""
+    assert odds.count("data-rank") == 8
+    assert steps.count("data-strip") == 2 + 2 * len("Guten Tag ")
+    assert lens_one.count("tt-cell") == 3 * 5
+    assert "class Embedding(nn.Module)" in box
     event = gr.EventData(None, {"position": 2, "id": seen["ids"][5]})
-    other = inside._other_way(seen, "encoder", "1", "all", event, ENGLISH)
+    other = inside._other_way(seen, "encoder", "1", "2", event, ENGLISH)
     assert other[2]["ids"][:3] == [*seen["ids"][:2], seen["ids"][5]]
     assert other[4].value == "encoder"
-    radio, _ = inside._other_kind(seen, "decoder", "2", "average", ENGLISH)
+    _, radio, *_ = inside._other_kind(seen, "decoder", "2", "average", ENGLISH)
     assert radio.value == "2"
 
 
@@ -249,9 +260,59 @@ def test_look_inside_refuses_a_position_that_is_not_there(tabs: dict[str, Any], 
     inside: InsideTab = tabs["inside"]
     seen = inside._inspect("Guten Tag", "translate", "onnx", ENGLISH)[2]
     with pytest.raises(gr.Error):
-        user_errors(inside._other_way)(seen, "cross", "1", "all", gr.EventData(None, event), ENGLISH)
+        user_errors(inside._other_way)(seen, "cross", "1", "2", gr.EventData(None, event), ENGLISH)
     with pytest.raises(gr.Error):
-        user_errors(inside._other_way)(None, "cross", "1", "all", gr.EventData(None, event), ENGLISH)
+        user_errors(inside._other_way)(None, "cross", "1", "2", gr.EventData(None, event), ENGLISH)
+
+
+@pytest.mark.parametrize(
+    ("handler", "event"),
+    [
+        ("_token", {"position": 48}),
+        ("_token", {}),
+        ("_other_head", {"layer": 3, "head": 1}),
+        ("_other_head", {"layer": 1, "head": 0}),
+        ("_other_head", {"layer": 1}),
+        ("_other_row", {"query": -1}),
+        ("_other_row", {"query": 60}),
+        ("_other_row", {"query": "0"}),
+        ("_other_box", {"box": "decoder.2.attention"}),
+        ("_other_box", {"box": ["embedding"]}),
+        ("_switched", {"off": "decoder.0"}),
+        ("_switched", {"off": ["decoder.2"]}),
+        ("_switched", {"off": ["cross.0"]}),
+        ("_switched", {"off": ["decoder.0"] * 1000}),
+        ("_switched", {"off": [{"decoder": 0}]}),
+    ],
+)
+def test_look_inside_refuses_a_part_that_is_not_there(
+    tabs: dict[str, Any], handler: str, event: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    inside: InsideTab = tabs["inside"]
+    seen = {"text": "Guten Tag", "name": "translate", "backend": "onnx", "ids": [70] * 48}
+    seen |= {"position": 3, "query": None, "box": "embedding"}
+    picked = () if handler in ("_other_box", "_switched") else ("cross", "1", "2")
+    with pytest.raises(gr.Error):
+        user_errors(getattr(inside, handler))(seen, *picked, gr.EventData(None, event), ENGLISH)
+    assert not caplog.records, "refused, not failed"
+
+
+def test_a_folder_without_the_inner_graph_says_what_adds_it(tmp_path: Path, models: dict[str, Path]) -> None:
+    folder = tmp_path / "chat"
+    shutil.copytree(models["chat"], folder, ignore=shutil.ignore_patterns("inside.onnx"))
+    service = PageService(ModelStore([str(folder)], "onnx"), Limits())
+    inside: InsideTab = in_a_loop(lambda: build_tabs(service))["inside"]
+    for request, words in ((ENGLISH, "has no inside.onnx yet"), (CHINESE, "还没有 inside.onnx")):
+        *_, grid, picture, _, lens, boxes, board, without, odds, steps, lens_one, box = inside._inspect(
+            "hello", "chat", "onnx", request
+        )
+        for view in (lens, boxes, board, steps):
+            assert words in view
+            assert "python -m export all" in view
+        assert lens_one == box == without == ""
+        assert "data-heat" in grid
+        assert "data-v" in picture
+        assert "data-rank" in odds, "what needs no new graph is there"
 
 
 def test_only_a_token_that_can_be_written_can_be_chosen(tmp_path: Path) -> None:
@@ -262,9 +323,9 @@ def test_only_a_token_that_can_be_written_can_be_chosen(tmp_path: Path) -> None:
     for token in (270, 299):
         event = gr.EventData(None, {"position": 0, "id": token})
         with pytest.raises(gr.Error, match="269"):
-            user_errors(inside._other_way)(seen, "cross", "1", "all", event, ENGLISH)
+            user_errors(inside._other_way)(seen, "cross", "1", "2", event, ENGLISH)
     event = gr.EventData(None, {"position": 0, "id": 269})
-    assert inside._other_way(seen, "cross", "1", "all", event, ENGLISH)[2]["ids"][0] == 269
+    assert inside._other_way(seen, "cross", "1", "2", event, ENGLISH)[2]["ids"][0] == 269
     facts = about("translate", bundle, "en", "")
     assert "of these it writes" in facts
     assert ">270<" in facts

@@ -47,6 +47,7 @@ class BackendSpec:
     slow: bool = False  # compared without long batches and most texts: it takes seconds where others take less
     on_request: bool = False  # compared only where it is named: it needs more than Python packages
     lacks: str = ""  # "module:function" in this package that says what it lacks here; None: nothing
+    instead: str = ""  # the backend that runs a folder where a self-test finds this one wrong
 
     def open(self, bundle: Bundle, device: str | None = None, threads: int | None = None) -> Backend:
         """Import the backend and open a folder's model on it."""
@@ -115,6 +116,7 @@ BACKENDS = {
             install=_ONNX,
             opener="onnx_runtime:open_ort",
             arguments={"int8": True},
+            instead="onnx",
             reads=(ATTENTION_ONNX, *INT8_FILES),
             needs=lambda config: [*graph_files(config, INT8).values(), WEIGHTS_INT8],
             tolerance=None,
@@ -241,6 +243,11 @@ def one_torch_thread() -> Iterator[None]:
 def files_read(bundle: Bundle, name: str) -> list[str]:
     """The files of the folder that a backend's user relies on: what a parity report must vouch for."""
     return [file for file in (*REQUIRED, *BACKENDS[name].reads) if bundle.has(file)]
+
+
+def on_cpu(choice: Choice) -> bool:
+    """Whether a backend runs on the CPU: it does unless it can run on a GPU, one is there, and nobody asked for cpu."""
+    return choice.device == "cpu" or not (BACKENDS[choice.name].on_gpu and has_nvidia_gpu())
 
 
 def has_nvidia_gpu() -> bool:

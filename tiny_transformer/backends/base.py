@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from tiny_transformer.backends.observed_values import Keep
 from tiny_transformer.checks import check_whole
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import InputError
@@ -189,4 +190,17 @@ class Writer(Protocol):
 
     def written(self, content: str | Sequence[Mapping[str, object]], max_new_tokens: int) -> tuple[list[int], str]:
         """Ids and finish reason of what it writes for a text or a dialogue, read as one, with the model's options."""
+        ...
+
+
+@runtime_checkable
+class Observable(Protocol):
+    """A backend that can show the values inside its model, so that a difference can be followed to where it begins."""
+
+    def weights(self) -> Mapping[str, np.ndarray]:
+        """The parameters of the model by name, before anything was rounded to 8 bits."""
+        ...
+
+    def observed(self, keep: Keep) -> Backend:
+        """The same model as a backend whose runs hand every inner value (`backends/observed_values.py`) to `keep`."""
         ...

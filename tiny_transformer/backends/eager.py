@@ -6,13 +6,14 @@ Shapes: B batch, T new tokens, S source, H heads, C capacity of the cache, K hea
 import copy
 import math
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tiny_transformer.backends.base import (
     AttentionArrays,
@@ -23,9 +24,11 @@ from tiny_transformer.backends.base import (
     check_step,
     check_threads,
 )
+from tiny_transformer.backends.observed_values import AFTER, BEFORE, EMBEDDED, Keep
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import BackendError
-from tiny_transformer.model import Memory, attention_maps
+from tiny_transformer.model import Memory, attention_maps, weights_of
+from tiny_transformer.model.watching import inner_values
 
 
 @dataclass
@@ -145,8 +148,35 @@ class EagerBackend:
             maps = attention_maps(self._watched_model, self._tensor(target.ids), *inputs)
         return AttentionArrays(*(None if m is None else _array(m) for m in maps))  # type: ignore[arg-type]
 
+    def weights(self) -> dict[str, np.ndarray]:
+        """The parameters by name, as float32."""
+        return weights_of(self.model)
+
+    def observed(self, keep: Keep) -> "EagerBackend":
+        """The same on a copy of the model whose norms and stacks hand what they take and give to `keep`."""
+        model = self._copied()
+        for name, module in model.named_modules():
+            if isinstance(module, nn.LayerNorm):
+                module.register_forward_hook(partial(_keep_norm, keep, name))
+            elif name in ("encoder", "decoder"):
+                module.register_forward_pre_hook(partial(_keep_embedded, keep, name))
+        return EagerBackend(model, self.config, device=self.device)
+
+    def inside(
+        self, target: Batch, source: Batch | None, shown: np.ndarray, switches: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        """Every inner value of one pass, some parts switched off; logits at the positions `shown`."""
+        check_inputs(self.config, target, source)
+        inputs = [] if source is None else [self._tensor(source.ids), self._tensor(source.mask)]
+        with self._watching:
+            found = inner_values(self._watched_model, self._tensor(target.ids), self._tensor(shown), switches, *inputs)
+        return {name: _array(tensor) for name, tensor in found.items()}
+
     @cached_property
     def _watched_model(self) -> Any:
+        return self._copied()
+
+    def _copied(self) -> Any:
         """A copy over the same tensors: hooks on the model itself would also see other threads' runs."""
         shared = {id(tensor): tensor for tensor in (*self.model.parameters(), *self.model.buffers())}
         return copy.deepcopy(self.model, shared)
@@ -186,6 +216,15 @@ class EagerBackend:
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
+
+
+def _keep_norm(keep: Keep, name: str, module: nn.Module, args: tuple[Tensor], result: Tensor) -> None:
+    keep(name + BEFORE, _array(args[0]))
+    keep(name + AFTER, _array(result))
+
+
+def _keep_embedded(keep: Keep, name: str, module: nn.Module, args: tuple[Any, ...]) -> None:
+    keep(name + EMBEDDED, _array(args[0]))
 
 
 def _widened(memory: Memory, width: int) -> Memory:

@@ -5,10 +5,11 @@ of the protobuf encoding that matter are walked here, wherever in the file a ten
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tiny_transformer.backends.observed_values import Node
 from tiny_transformer.bundle import CONFIG, EMBEDDING
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import BackendError, Sentence
@@ -35,10 +36,11 @@ FIRST_ROWS = "embedding.first_rows"  # a graph's name for the part of a tied emb
 
 @dataclass
 class GraphFile:
-    """The metadata of a graph, and the external data (location, offset, length as written) of each tensor."""
+    """What a graph says of itself: metadata, nodes, and the external data (location, offset, length) of each tensor."""
 
     metadata: dict[str, str] = field(default_factory=dict)
     external: list[dict[str, str]] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
 
 
 def signature(config: ModelConfig, index: WeightIndex) -> dict[str, str]:
@@ -102,8 +104,35 @@ def read_graph(path: Path) -> GraphFile:
     return graph
 
 
+def with_outputs(model: bytes, names: Iterable[str]) -> bytes:
+    """A graph's bytes with more of its values as outputs.
+
+    In the protobuf encoding, a message that follows another of the same kind is merged into it: its lists go behind.
+    """
+    outputs = b"".join(_message(12, _message(1, name.encode("utf-8"))) for name in names)  # GraphProto.output.name
+    return model + _message(7, outputs)  # ModelProto.graph
+
+
+def _message(number: int, data: bytes) -> bytes:
+    """A field that holds bytes."""
+    return _encoded(number << 3 | _BYTES) + _encoded(len(data)) + data
+
+
+def _encoded(number: int) -> bytes:
+    """A number in base 128, lowest digits first."""
+    digits = bytearray()
+    while number > 0x7F:
+        digits.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*digits, number])
+
+
 def _walk(kind: str, data: memoryview, graph: GraphFile) -> None:
     properties = {}
+    if kind == "node":
+        texts = [(number, value) for number, value in _fields(data) if number in (1, 2, 4)]
+        inputs, outputs, op = (tuple(str(v, "utf-8") for n, v in texts if n == wanted) for wanted in (1, 2, 4))
+        graph.nodes.append(Node("".join(op), inputs, outputs))
     for number, value in _fields(data):
         inner = _INSIDE[kind].get(number)
         if inner == "property":

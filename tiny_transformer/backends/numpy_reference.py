@@ -1,7 +1,9 @@
 """The paper in numpy as a backend: slow, without torch, and a witness that shares no code with the others."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from tiny_transformer.backends.base import (
     check_step,
     check_threads,
 )
+from tiny_transformer.backends.observed_values import AFTER, BEFORE, EMBEDDED, Keep
 from tiny_transformer.backends.paper import Maps, Paper
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.config import ModelConfig
@@ -84,6 +87,16 @@ class NumpyBackend:
             *(_stacked(maps, *size) for maps, size in zip((encoder, decoder, cross), sizes, strict=True))
         )
 
+    def weights(self) -> Mapping[str, np.ndarray]:
+        """The parameters by name."""
+        return self.paper.weights
+
+    def observed(self, keep: Keep) -> "NumpyBackend":
+        """The same, and every inner value goes to `keep`, one row after the other."""
+        backend = copy.copy(self)
+        backend.paper = observed_paper(self.paper, keep)
+        return backend
+
     def _read(self, target: Batch, source: Batch | None) -> list[tuple[np.ndarray, Maps, Maps, Maps]]:
         """For each row its logits (T V) and the maps of encoder, decoder and cross-attention.
 
@@ -107,6 +120,30 @@ class NumpyBackend:
         """What each text scores as its next token (B V)."""
         pairs = zip(state.texts, state.encoded, strict=True)
         return np.stack([self.paper.decode(np.array(ids), e, [], [])[-1] for ids, e in pairs]).astype(np.float32)
+
+
+def observed_paper(paper: Paper, keep: Keep) -> Paper:
+    """A copy that hands what its embedding and its norms take and give to `keep`, as batches of one row."""
+    copied = copy.copy(paper)
+
+    def stack(name: str, *arguments: np.ndarray) -> np.ndarray:
+        vars(copied)["embed"] = partial(embed, name)
+        result: np.ndarray = getattr(type(paper), {"encoder": "encode", "decoder": "decode"}[name])(copied, *arguments)
+        return result
+
+    def embed(name: str, ids: np.ndarray) -> np.ndarray:
+        x = paper.embed(ids)
+        keep(name + EMBEDDED, x[None])
+        return x
+
+    def layer_norm(name: str, x: np.ndarray) -> np.ndarray:
+        y = paper.layer_norm(name, x)
+        keep(name + BEFORE, x[None])
+        keep(name + AFTER, y[None])
+        return y
+
+    vars(copied).update(encode=partial(stack, "encoder"), decode=partial(stack, "decoder"), layer_norm=layer_norm)
+    return copied
 
 
 def _stacked(rows: Sequence[Maps], n_queries: int, n_keys: int) -> np.ndarray:

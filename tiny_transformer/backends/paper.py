@@ -52,10 +52,7 @@ class Paper:
                 read_source = partial(self.cross_attention, layer, encoded, cross_maps)
                 x = self.add_and_norm(layer + ".around_cross", read_source, x)
             x = self.add_and_norm(layer + ".around_feed_forward", partial(self.feed_forward, layer), x)
-        x = self.final_norm("decoder", x)
-        # Section 3.4: the embedding of the tokens may serve as the output layer, too.
-        output = "embedding.tokens.weight" if self.config.tie_embeddings else "embedding.output.weight"
-        return x @ self.weights[output][: self.config.n_outputs].T  # T V
+        return self.scores(self.final_norm("decoder", x))
 
     def embed(self, ids: np.ndarray) -> np.ndarray:
         """Sections 3.4 and 3.5: each token's vector × √D, plus its position's vector (T D)."""
@@ -67,6 +64,11 @@ class Paper:
         elif self.config.positions == "learned":
             x = x + self.weights["embedding.positions"][: len(ids)]
         return x
+
+    def scores(self, x: np.ndarray) -> np.ndarray:
+        """Section 3.4: how well each token fits (T V); the embedding of the tokens may serve as the output layer."""
+        output = "embedding.tokens.weight" if self.config.tie_embeddings else "embedding.output.weight"
+        return x @ self.weights[output][: self.config.n_outputs].T
 
     def add_and_norm(self, name: str, f: Callable[[np.ndarray], np.ndarray], x: np.ndarray) -> np.ndarray:
         """Section 3.1: the residual connection and the layer norm around a sub-layer f (T D → T D)."""

@@ -3,6 +3,7 @@
 PyTorch has deprecated TorchScript in favor of `torch.export`; it still runs, and loads without our code.
 """
 
+import copy
 import io
 import warnings
 import zipfile
@@ -17,8 +18,10 @@ import torch
 
 from tiny_transformer.atomic import replacing_file
 from tiny_transformer.backends.eager import EagerBackend, set_threads, torch_device
+from tiny_transformer.backends.observed_values import Keep, Node, find_values
 from tiny_transformer.bundle import TORCHSCRIPT, Bundle
-from tiny_transformer.errors import BundleError
+from tiny_transformer.config import ModelConfig
+from tiny_transformer.errors import BackendError, BundleError
 from tiny_transformer.model import build_model, load_model, load_weights, weights_of
 
 
@@ -33,6 +36,57 @@ class TorchScriptBackend(EagerBackend):
         model = build_model(self.config)
         load_weights(model, weights_of(self.model), where="the scripted model")
         return model.to(device=self.device, dtype=self.dtype).eval()
+
+    def observed(self, keep: Keep) -> "TorchScriptBackend":
+        """The same on the archive's own code, interpreted with more outputs."""
+        backend = copy.copy(self)
+        backend.model = ObservedArchive(self.model, self.config, keep)
+        return backend
+
+
+class ObservedArchive:
+    """A scripted model whose methods also hand their inner values to `keep`. A module of an archive takes no hooks."""
+
+    def __init__(self, model: torch.jit.ScriptModule, config: ModelConfig, keep: Keep) -> None:
+        self._model, self._config, self._keep = model, config, keep
+        self._interpret: Any = getattr(torch._C, "_jit_interpret_graph")  # noqa: B009 - torch has no type for it
+
+    def __call__(self, *arguments: Any) -> Any:
+        """What `forward` gives."""
+        return self._run("forward", (["encoder"] if self._config.is_encoder_decoder else []) + ["decoder"], arguments)
+
+    def encode(self, *arguments: Any) -> Any:
+        """What `encode` gives."""
+        return self._run("encode", ["encoder"], arguments)
+
+    def decode(self, *arguments: Any) -> Any:
+        """What `decode` gives."""
+        return self._run("decode", ["decoder"], arguments)
+
+    def _run(self, method: str, stacks: list[str], arguments: tuple[Any, ...]) -> Any:
+        module: Any = self._model._c
+        graph = module._get_method(method).inlined_graph.copy()
+        nodes = list(graph.nodes())
+        values = {value.debugName(): value for node in nodes for value in node.outputs()}
+        names = [
+            Node(
+                node.kind(),
+                tuple(value.debugName() for value in node.inputs()),
+                tuple(value.debugName() for value in node.outputs()),
+            )
+            for node in nodes
+        ]
+        try:
+            found = find_values(names, self._config, stacks)
+        except ValueError as error:
+            template = "The TorchScript model has another structure than its config says ({reason}); export it again."
+            raise BackendError(template, reason=error) from None
+        for value in found.values():
+            graph.registerOutput(values[value])
+        result, *inner = self._interpret(graph, (module, *arguments))
+        for name, tensor in zip(found, inner, strict=True):
+            self._keep(name, tensor.float().cpu().numpy())
+        return result
 
 
 def open_torchscript(bundle: Bundle, device: str | None = None, threads: int | None = None) -> TorchScriptBackend:

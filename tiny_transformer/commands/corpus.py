@@ -122,8 +122,10 @@ def _answerer(options: argparse.Namespace) -> "Answerer":
     from tiny_transformer.generation import GenerationOptions
     from tiny_transformer.text_model import load
 
-    bundle = load(options.bundle, options.backend, options.device, 1).bundle
-    choice = choose(bundle, options.backend, options.device)
+    model = load(options.bundle, options.backend, options.device, 1)
+    bundle = model.bundle
+    # What a self-test has put in the place of the backend that was asked for is the one that runs.
+    choice = choose(bundle, model.backend_name if model.warning else options.backend, options.device)
     # A run that goes on must draw what it would have drawn: the seed is 0 unless one is given.
     keywords = {"seed": 0, **decoding_options(options), "logprobs": False}
     decoding = GenerationOptions.from_keywords(keywords, bundle.generation)
@@ -132,8 +134,8 @@ def _answerer(options: argparse.Namespace) -> "Answerer":
 
 def _workers(answerer: "Answerer") -> int:
     """One for each core that this process may use; one alone for a GPU, whose rows are its parallelism."""
-    from tiny_transformer.backends import BACKENDS, has_nvidia_gpu
+    from tiny_transformer.backends import Choice, on_cpu
 
-    if BACKENDS[answerer.backend].on_gpu and answerer.device != "cpu" and has_nvidia_gpu():
+    if not on_cpu(Choice(answerer.backend, answerer.device)):
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -10,6 +10,7 @@ import numpy as np
 
 from tiny_transformer.backends.base import Backend, Batch
 from tiny_transformer.config import ModelConfig
+from tiny_transformer.inner_values import attentions_of, stacks_of, switches_without
 
 BATCHES = (1, 3)
 LENGTHS = (1, 2, 7)  # and the maximum
@@ -31,6 +32,11 @@ class TensorCase:
     def is_ragged(self) -> bool:
         """Whether rows of different length stand together, so that some have padding."""
         return any(len(set(b.lengths.tolist())) > 1 for b in (self.target, self.source) if b is not None)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the batch."""
+        return len(self.target.ids)
 
     @property
     def n_tokens(self) -> int:
@@ -184,3 +190,34 @@ def full_of_cached(backend: Backend, case: TensorCase) -> list[np.ndarray]:
     ends = case.target.lengths - 1
     rows = np.arange(len(ends))
     return [logits[rows, ends - n] for n in range(case.n_steps, -1, -1)]
+
+
+@dataclass(frozen=True)
+class InsideCase:
+    """One batch whose inner values are compared, all of them, with some parts of the model switched off."""
+
+    name: str
+    target: Batch
+    source: Batch | None
+    shown: np.ndarray  # positions of the target whose logits are compared
+    switches: dict[str, np.ndarray]
+
+
+def inside_cases(config: ModelConfig, *, seed: int = 0) -> Iterator[InsideCase]:
+    """The whole model; then without the last head of each kind of attention, and without the first layer of each stack.
+
+    Rows of the target have no padding: it is never masked, and the source's is.
+    """
+    rng = np.random.default_rng(seed)
+    n_target, n_source = min(9, config.max_length), min(12, config.max_length)
+    target = _batch(rng, config, [n_target] * 2)
+    source = _batch(rng, config, [n_source, max(1, n_source // 2)]) if config.is_encoder_decoder else None
+    found = {"whole model": switches_without(config)}
+    for kind, (n_layers, _, _) in attentions_of(config).items():
+        layer, head = n_layers - 1, config.n_heads - 1
+        name = f"without head {head + 1} of layer {layer + 1}, {kind}"
+        found[name] = switches_without(config, heads=[(kind, layer, head)])
+    for stack in stacks_of(config):
+        found[f"without layer 1, {stack}"] = switches_without(config, layers=[(stack, 0)])
+    for name, switches in found.items():
+        yield InsideCase(f"inner values, {name}", target, source, np.array([n_target - 1, 0]), switches)

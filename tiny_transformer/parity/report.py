@@ -4,8 +4,9 @@ import hashlib
 import json
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from tiny_transformer.errors import ParityError, Sentence
 FORMAT = 1
 _MAX_BYTES = 16 * 1024 * 1024
 _MAX_ENTRIES, _MAX_TEXT = 10_000, 1_000  # a report of the shipped models has 150 cases, and texts of 200 characters
+_MAX_ROWS, _MAX_TOKENS = 16, 64  # of a case that a self-test runs: whoever loads a model waits for it
+_EXPECTED = "expected"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +27,7 @@ class CaseResult:
     """One comparison. Differences are over real positions; padding means nothing."""
 
     candidate: str
-    kind: str  # full, cached, chunk, reorder, attention, greedy, beam, task
+    kind: str  # full, cached, chunk, reorder, attention, inside, greedy, beam, task
     name: str
     passed: bool
     max_absolute: float = 0.0
@@ -32,6 +35,20 @@ class CaseResult:
     argmax_agreement: float = 1.0  # share of positions where both would choose the same token
     tolerance: float = 0.0
     detail: str = ""  # the first difference, or the task's two figures
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectedLogits:
+    """Some of the logits that the reference found in a small case: for a self-test on another kind of processor."""
+
+    kind: str  # full or cached
+    name: str
+    target: tuple[tuple[int, ...], ...]  # rows of ids
+    source: tuple[tuple[int, ...], ...]  # none for a decoder-only model
+    n_steps: int
+    columns: tuple[int, ...]  # the tokens whose logits are kept
+    logits: tuple[tuple[float, ...], ...]  # a row for each position
+    rounding: dict[str, float]  # backend with rounded weights → root mean square of its differences from these logits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +60,7 @@ class ParityReport:
     versions: dict[str, str]
     cases: tuple[CaseResult, ...]
     files: dict[str, str]  # name → SHA-256, of every file but the report and the card
+    expected: tuple[ExpectedLogits, ...] = ()  # none in reports from before there was a self-test
 
     @property
     def failures(self) -> tuple[CaseResult, ...]:
@@ -57,6 +75,8 @@ class ParityReport:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, with verdict and digest."""
         values = {"format": FORMAT, "verdict": self.verdict, **asdict(self)}
+        if not self.expected:
+            del values[_EXPECTED]
         return {**values, "digest": _digest(values)}
 
     def to_json(self) -> str:
@@ -107,14 +127,12 @@ def _checked(values: dict[str, Any]) -> ParityReport:
         versions=_texts(values.get("versions"), "versions"),
         cases=tuple(_case(case) for case in _typed(values.get("cases"), list, "cases")),
         files={name: _sha256(value) for name, value in _texts(values.get("files"), "files").items()},
+        expected=tuple(_expected(case) for case in _typed(values.get(_EXPECTED, []), list, _EXPECTED, _MAX_ROWS)),
     )
 
 
 def _case(values: Any) -> CaseResult:
-    values = _typed(values, dict, "cases")
-    names = {f.name for f in fields(CaseResult)}
-    if set(values) != names:
-        raise _damaged("cases", sorted(set(values) ^ names))
+    values, names = _fields_of(CaseResult, values, "cases")
     texts = ("candidate", "kind", "name", "detail")
     for name in names - {*texts, "passed"}:
         _number(values[name], f"cases.{name}")
@@ -122,6 +140,55 @@ def _case(values: Any) -> CaseResult:
         _text(values[name], f"cases.{name}")
     _typed(values["passed"], bool, "cases.passed")
     return CaseResult(**values)
+
+
+def _expected(values: Any) -> ExpectedLogits:
+    """A case of a self-test. Whether its ids and columns are of the model's vocabulary shows when it runs."""
+    values, _ = _fields_of(ExpectedLogits, values, _EXPECTED)
+    if values["kind"] not in ("full", "cached"):
+        raise _damaged(f"{_EXPECTED}.kind", values["kind"])
+    rounding = _typed(values["rounding"], dict, f"{_EXPECTED}.rounding", _MAX_ROWS)
+    columns = _ids(values["columns"], f"{_EXPECTED}.columns")
+    logits = _list(values["logits"], f"{_EXPECTED}.logits", _MAX_ROWS * _MAX_TOKENS, _logits)
+    if not columns or {len(row) for row in logits} != {len(columns)}:
+        raise _damaged(f"{_EXPECTED}.columns", values["columns"])
+    return ExpectedLogits(
+        kind=values["kind"],
+        name=_text(values["name"], f"{_EXPECTED}.name"),
+        target=_list(values["target"], f"{_EXPECTED}.target", _MAX_ROWS, _ids),
+        source=_list(values["source"], f"{_EXPECTED}.source", _MAX_ROWS, _ids),
+        n_steps=_id(values["n_steps"], f"{_EXPECTED}.n_steps"),
+        columns=columns,
+        logits=logits,
+        rounding={_text(name, _EXPECTED): _number(value, f"{_EXPECTED}.{name}") for name, value in rounding.items()},
+    )
+
+
+def _list(values: Any, where: str, limit: int, read: Callable[[Any, str], Any]) -> tuple[Any, ...]:
+    return tuple(read(value, where) for value in _typed(values, list, where, limit))
+
+
+def _ids(values: Any, where: str) -> tuple[int, ...]:
+    return _list(values, where, _MAX_TOKENS, _id)
+
+
+def _id(value: Any, where: str) -> int:
+    if not 0 <= _typed(value, int, where) < 1 << 31:
+        raise _damaged(where, value)
+    return int(value)
+
+
+def _logits(values: Any, where: str) -> tuple[float, ...]:
+    return _list(values, where, _MAX_TOKENS, partial(_number, low=-sys.float_info.max))
+
+
+def _fields_of(kind: type, values: Any, where: str) -> tuple[dict[str, Any], set[str]]:
+    """A value with exactly the fields of a dataclass, and their names."""
+    values = _typed(values, dict, where)
+    names = {f.name for f in fields(kind)}
+    if set(values) != names:
+        raise _damaged(where, sorted(set(values) ^ names))
+    return values, names
 
 
 def _texts(values: Any, where: str) -> dict[str, str]:
@@ -135,10 +202,11 @@ def _text(value: Any, where: str) -> str:
     return value
 
 
-def _number(value: Any, where: str) -> None:
-    """A finite number from 0 on; the largest float is what a proof writes for infinity."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= sys.float_info.max:
+def _number(value: Any, where: str, low: float = 0.0) -> float:
+    """A finite number from `low` on; the largest float is what a proof writes for infinity."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= sys.float_info.max:
         raise _damaged(where, value)
+    return float(value)
 
 
 def _sha256(value: str) -> str:
@@ -147,9 +215,9 @@ def _sha256(value: str) -> str:
     return value
 
 
-def _typed(value: Any, kind: type, where: str) -> Any:
+def _typed(value: Any, kind: type, where: str, limit: int = _MAX_ENTRIES) -> Any:
     """A value of exactly a kind (True is no whole number) that holds no more than a proof writes."""
-    if type(value) is not kind or (isinstance(value, list | dict) and len(value) > _MAX_ENTRIES):
+    if type(value) is not kind or (isinstance(value, list | dict) and len(value) > limit):
         raise _damaged(where, value)
     return value
 

@@ -1,30 +1,30 @@
 """Run the same cases through two backends and say where they differ."""
 
-import os
-import platform
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from tiny_transformer import __version__
 from tiny_transformer.backends.base import CLOSE, Backend, Tolerance, cores
-from tiny_transformer.bundle import Bundle
-from tiny_transformer.parity.cases import TensorCase, full_of_cached, rows_alone, tensor_cases
+from tiny_transformer.bundle import INSIDE_ONNX, Bundle
+from tiny_transformer.parity.cases import (
+    InsideCase,
+    TensorCase,
+    full_of_cached,
+    inside_cases,
+    rows_alone,
+    tensor_cases,
+)
 from tiny_transformer.parity.report import CaseResult, ParityReport, finite
+from tiny_transformer.parity.self_test import expected_logits, versions
 from tiny_transformer.parity.texts import Step, TextReference, text_steps, training_step
 
 Progress = Callable[[str, float], None]  # what is compared now, and the share of the work that is done
 
 SMALL_TOKENS = 100  # of a batch, for a backend that is a slow reference
-# As /proc/cpuinfo names them: x86's and ARM's vectors, fused products, 8-bit products and bfloat16.
-INSTRUCTION_SETS = (
-    *("sse4_1", "avx", "avx2", "fma", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16"),
-    *("asimd", "asimddp", "i8mm", "bf16", "sve", "sve2"),
-)
 QUICK_TOKENS = 16  # of a batch of even rows, for a quick look
 # Of 8-bit or 16-bit numbers: how far a row may stray when others stand beside it or it comes token by token, in units
 # of what rounding itself does to the same rows. Measured in 8 bits: 0.6; with an attention's mask dropped, 17 to 45.
@@ -93,8 +93,15 @@ def verify_bundle(
     for candidate in candidates:
         ran_on |= getattr(candidate.backend, "versions", {})  # of what is no Python package
     report = ParityReport(reference="eager", candidates=(), versions=ran_on, cases=(), files=files)
+    inside: list[Step] = []
+    if bundle.has(INSIDE_ONNX) and "onnx" in backends:
+        inside = [*_inside_steps(bundle, reference)]
     with one_torch_thread():
-        return _compared(report, bundle, reference, candidates, progress, quick=quick, at_once=cores())
+        report = _compared(report, bundle, reference, candidates, progress, inside, quick=quick, at_once=cores())
+        if quick or report.failures:
+            return report
+        rounded = [candidate.backend for candidate in candidates if candidate.tolerance is None]
+        return replace(report, expected=expected_logits(bundle.config, reference, rounded))
 
 
 def verify_device(bundle: Bundle, device: str, *, progress: Progress = lambda name, done: None) -> ParityReport:
@@ -117,6 +124,7 @@ def _compared(
     reference: Backend,
     candidates: Sequence[Candidate],
     progress: Progress,
+    inside: Sequence[Step] = (),
     *,
     quick: bool = False,
     at_once: int = 1,
@@ -126,7 +134,7 @@ def _compared(
     cases = tensor_cases(bundle.config)
     if quick:
         cases = [case for case in cases if case.kind != "full" or case.is_ragged or case.n_tokens <= QUICK_TOKENS]
-    steps = list(_tensor_steps(reference, candidates, cases))
+    steps = [*_tensor_steps(reference, candidates, cases), *inside]
     for candidate in candidates:
         allowed = None if candidate.tolerance is None else candidate.tolerance.absolute
         steps += text_steps(texts, candidate.backend, allowed, small=candidate.small, quick=quick)
@@ -180,6 +188,23 @@ def _tensor_steps(reference: Backend, candidates: Sequence[Candidate], cases: Se
             yield Step(f"logits, {case.name}", work, partial(compare, case, takers))
 
 
+def _inside_steps(bundle: Bundle, reference: Any) -> Iterator[Step]:
+    """Every inner value of the graph `inside.onnx`, the whole model and parts of it off, against hooks on eager."""
+    from tiny_transformer.backends.inside_graph import InsideGraph
+
+    graph = InsideGraph(bundle)
+
+    def compare(case: InsideCase) -> list[CaseResult]:
+        given = case.target, case.source
+        expected = reference.inside(*given, case.shown, case.switches)
+        found = graph.run(*given, sorted(expected), shown=case.shown.tolist(), switches=case.switches)
+        parts = [expected[name] for name in found], [*found.values()]
+        return [_result("onnx", "inside", case.name, *parts, CLOSE)]
+
+    for case in inside_cases(bundle.config):
+        yield Step(f"inner values, {case.name}", 4 * case.target.ids.size, partial(compare, case))
+
+
 def _of_rounding(reference: Backend, candidate: Backend, cases: Sequence[TensorCase]) -> Tolerance:
     """What padding, a cache and a new order of rows may change: little beside what rounding does to rows alone."""
     errors = [
@@ -189,31 +214,6 @@ def _of_rounding(reference: Backend, candidate: Backend, cases: Sequence[TensorC
     ]
     own = max(errors, default=0.0)
     return Tolerance(max(MOST_OF_ROUNDING * own, CLOSE.absolute), 0.0) if np.isfinite(own) else CLOSE
-
-
-def instruction_sets(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Those of the processor that choose a kernel; nothing where the system does not say."""
-    try:
-        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return ""
-    # x86 has "flags", ARM "Features"; the processors of one machine have the same.
-    flags = next((line.partition(":")[2].split() for line in lines if line.lower().startswith(("flags", "feat"))), [])
-    return " ".join(flag for flag in INSTRUCTION_SETS if flag in flags)
-
-
-def versions() -> dict[str, str]:
-    """What the comparison ran on: packages, and the processor, which decides what kernels run and how they sum."""
-    from importlib import metadata
-
-    found = {"tiny-transformer": __version__, "python": platform.python_version(), "machine": platform.machine()}
-    found |= {"instruction sets": instruction_sets(), "cores": str(os.cpu_count())}
-    for name in ("numpy", "torch", "onnxruntime", "tokenizers"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = "absent"
-    return found
 
 
 def _compare(

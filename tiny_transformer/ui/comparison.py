@@ -87,6 +87,9 @@ def compare(
         except TinyTransformerError as error:
             state = state.with_run(replace(state.run(backend), state="failed", problem=error.message))
             continue
+        if loaded.model.warning is not None and loaded.model.backend_name != backend:
+            state = state.with_run(replace(state.run(backend), state="failed", problem=loaded.model.warning))
+            continue
         models[backend] = loaded.model
         state = state.with_run(replace(state.run(backend), state="running", memory=loaded.memory))
     if not models:

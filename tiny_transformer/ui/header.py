@@ -11,7 +11,7 @@ from gradio.components import Component
 
 from tiny_transformer.ui.handlers import QUIET, UNQUEUED, beside, in_turn, language_of, user_errors
 from tiny_transformer.ui.i18n import Language, say, translated
-from tiny_transformer.ui.markup import said
+from tiny_transformer.ui.markup import notes, said
 from tiny_transformer.ui.models import ModelEntry, ModelStore
 from tiny_transformer.ui.service import PageService
 
@@ -52,7 +52,7 @@ def build_header(service: PageService, page: gr.Blocks, i18n: gr.I18n) -> Header
                 filterable=False,
             )
             # The words come with the visitor's language, their line is there from the start: nothing jumps then.
-            notes = gr.HTML(_ROOM if availability(store, first, "en") else "", elem_id="tt-availability")
+            missing = gr.HTML(_ROOM if availability(store, first, "en") else "", elem_id="tt-availability")
 
     def on_model(name: str, request: gr.Request) -> tuple[gr.Dropdown, str]:
         language = language_of(request)
@@ -63,8 +63,8 @@ def build_header(service: PageService, page: gr.Blocks, i18n: gr.I18n) -> Header
     def on_load(name: str, request: gr.Request) -> str:
         return availability(store, name, language_of(request))
 
-    model.change(user_errors(on_model), model, [backend, notes], **QUIET)
-    page.load(user_errors(on_load), model, notes, **QUIET)
+    model.change(user_errors(on_model), model, [backend, missing], **QUIET)
+    page.load(user_errors(on_load), model, missing, **QUIET)
     return Header(model, backend)
 
 
@@ -81,20 +81,23 @@ _LANGUAGES = {"en": "English", "zh": "中文"}  # each in its own words
 
 
 def availability(store: ModelStore, name: str, language: Language) -> str:
-    """What is wrong with the model, or which backends cannot run it here and why."""
+    """What is wrong with the model, what self-tests found, and which backends cannot run it here and why."""
     entry = store.entry(name)
     if entry.problem is not None:
         sentence = say(language, "model_problem", problem=translated(entry.problem, language))
         return f'<p class="tt-problem" role="alert">{html.escape(sentence)}</p>'
     reasons = {backend: reason for backend, reason in store.backends(name).items() if reason is not None}
+    warnings = [loaded.model.warning for loaded in store.loaded(name).values() if loaded.model.warning is not None]
     if not reasons:
-        return ""
+        return notes(warnings, language)
     items = "".join(
         f"<li><b>{said(language, f'backend_{backend}')}</b>: {html.escape(translated(reason, language))}</li>"
         for backend, reason in reasons.items()
     )
     summary = said(language, "backend_missing", n=len(reasons))
-    return f'<details class="tt-missing"><summary>{summary}</summary><ul>{items}</ul></details>'
+    return (
+        f'{notes(warnings, language)}<details class="tt-missing"><summary>{summary}</summary><ul>{items}</ul></details>'
+    )
 
 
 def _model_choices(store: ModelStore, i18n: gr.I18n) -> list[Any]:

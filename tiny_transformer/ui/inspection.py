@@ -45,6 +45,7 @@ class Inspection:
 
     read: tuple[str, ...]  # the source, or the dialogue of a decoder-only model
     written: tuple[Written, ...]
+    logits: np.ndarray  # T V, at the position of each token of the answer
     notices: tuple[Sentence, ...] = ()
 
     @property
@@ -71,22 +72,27 @@ def inspect_answer(
 ) -> Inspection:
     """Write greedily on from `start`; then one pass over the whole gives every token's probability."""
     content, notices = first_sentence(model, content)
-    prompt = _prompt(model, content)
+    prompt = prompt_of(model, content)
     ids = list(start)
     if not ids or ids[-1] != model.bundle.generation.eos_id:
         ids += _continued(model, content, ids, should_stop)
-    probabilities = _probabilities(model, prompt, ids)  # T V
-    written = tuple(_written(model.tokenizer, i, row) for i, row in zip(ids, probabilities, strict=True))
+    logits = _logits(model, prompt, ids)
+    written = tuple(_written(model.tokenizer, i, row) for i, row in zip(ids, _softmax(logits), strict=True))
     read = prompt.prefix if prompt.source is None else prompt.source
     if ids[-1:] != [model.bundle.generation.eos_id]:
         notices = (*notices, Sentence("This shows the first {n} tokens of the answer.", n=len(ids)))
-    return Inspection(visible_tokens(model.tokenizer, read), written, (*notices, *prompt.notices))
+    return Inspection(visible_tokens(model.tokenizer, read), written, logits, (*notices, *prompt.notices))
+
+
+def chances(model: TextModel, content: str | Sequence[Message], ids: Sequence[int]) -> list[float]:
+    """How likely a model finds each token of an answer, given those before it."""
+    probabilities = _softmax(_logits(model, prompt_of(model, content), ids))
+    return [float(row[i]) for i, row in zip(ids, probabilities, strict=True)]
 
 
 def attention_maps(model: TextModel, content: str | Sequence[Message], ids: Sequence[int], kind: str) -> Maps:
     """The weights of one pass over text and answer; `kind` is encoder, decoder or cross."""
-    content, _ = first_sentence(model, content)
-    prompt = _prompt(model, content)
+    prompt = prompt_of(model, content)
     target = [*prompt.prefix, *ids][: model.config.max_length]
     source = None if prompt.source is None else Batch.of([prompt.source])
     arrays = model.backend.attention(Batch.of([target]), source)
@@ -153,8 +159,9 @@ def first_sentence(
     return content[slice(*spans[0])], (Sentence("This shows the first of {n} sentences.", n=len(spans)),)
 
 
-def _prompt(model: TextModel, content: str | Sequence[Message]) -> Prompt:
-    return model.prompt(content, max_new_tokens=MAX_WRITTEN)
+def prompt_of(model: TextModel, content: str | Sequence[Message]) -> Prompt:
+    """What the model reads of a text that is looked into."""
+    return model.prompt(first_sentence(model, content)[0], max_new_tokens=MAX_WRITTEN)
 
 
 def _continued(
@@ -172,12 +179,17 @@ def _continued(
         return [event.token.id for event in stream]
 
 
-def _probabilities(model: TextModel, prompt: Prompt, ids: Sequence[int]) -> np.ndarray:
-    """The model's own distribution at the position of every id, T V."""
+def _logits(model: TextModel, prompt: Prompt, ids: Sequence[int]) -> np.ndarray:
+    """The model's own scores at the position of every id, T V."""
     target = [*prompt.prefix, *ids][:-1]
     source = None if prompt.source is None else Batch.of([prompt.source])
-    logits = model.backend.logits(Batch.of([target]), source)[0, len(prompt.prefix) - 1 :].astype(np.float64)  # T V
-    return np.exp(logits - log_normalizer(logits)[:, None])
+    return model.backend.logits(Batch.of([target]), source)[0, len(prompt.prefix) - 1 :]
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    logits = logits.astype(np.float64)
+    shares: np.ndarray = np.exp(logits - log_normalizer(logits)[:, None])
+    return shares
 
 
 def _written(tokenizer: Tokenizer, chosen: int, row: np.ndarray) -> Written:

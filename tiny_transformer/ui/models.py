@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tiny_transformer.backends import BACKENDS, available, choose
 from tiny_transformer.bundle import Bundle
@@ -17,6 +17,9 @@ from tiny_transformer.text_model import TextModel, load, resolve
 from tiny_transformer.tokenizer import Message
 from tiny_transformer.ui.page_settings import SERVED, Settings
 from tiny_transformer.ui.streaming import Answer, stream_answer
+
+if TYPE_CHECKING:
+    from tiny_transformer.backends.inside_graph import InsideGraph
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class ModelStore:
         self._threads = threads
         self._device = device
         self._loaded: dict[tuple[str, str], Loaded] = {}
+        self._inside: dict[str, InsideGraph] = {}
         self._lock = threading.Lock()
 
     @property
@@ -114,6 +118,19 @@ class ModelStore:
                     self._loaded[key] = _load(self.bundle(name), key[1], self._threads, self._device)
                 found = self._loaded[key]
         return found
+
+    def inside(self, name: str) -> "InsideGraph":
+        """The graph of a model's inner values, whatever backend answers; a folder without it says what adds it."""
+        reason = BACKENDS["onnx"].obstacle()
+        if reason is not None:
+            raise BackendError(reason)
+        from tiny_transformer.backends.inside_graph import InsideGraph
+
+        bundle = self.bundle(name)
+        with self._lock:
+            if name not in self._inside:
+                self._inside[name] = InsideGraph(bundle, self._threads)
+            return self._inside[name]
 
     def answers(
         self, name: str, backend: str, content: str | Sequence[Message], options: dict[str, Any], seconds: float

@@ -73,7 +73,7 @@ def stream_answer(
     stream = model.stream_tokens(content, should_stop=lambda: left.is_set() or time.monotonic() >= deadline, **options)
     answer = Answer(
         backend=model.backend_name,
-        notices=stream.notices,
+        notices=stream.notices if model.warning is None else (model.warning, *stream.notices),
         language=_language(model, content),
         target_language=model.bundle.generation.target_language,
         n_source_tokens=sum(prompt.n_tokens for prompt in stream.prompts),

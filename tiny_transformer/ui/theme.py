@@ -88,10 +88,12 @@ def stylesheet() -> str:
 
 
 def _script() -> str:
-    """What the browser does by itself, kept as a file beside this one, with the sentences that it says."""
+    """What the browser does by itself, kept as files beside this one, with the sentences that it says."""
     said = {language: {key: dictionary(language)[key] for key in _WAITING} for language in _LANGUAGES}
-    script = (Path(__file__).parent / "page.js").read_text(encoding="utf-8")
-    return script.replace("SENTENCES", json.dumps(said))
+    page, laboratory = (
+        (Path(__file__).parent / name).read_text(encoding="utf-8") for name in ("page.js", "laboratory.js")
+    )
+    return f"() => {{ ({page.replace('SENTENCES', json.dumps(said))})(); ({laboratory})(); }}"
 
 
 _LANGUAGES: tuple[Language, ...] = ("en", "zh")

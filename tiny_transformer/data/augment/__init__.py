@@ -81,7 +81,7 @@ class DropUmlauts(SharedTransform):
 
 @dataclass(frozen=True, kw_only=True)
 class CasePairs(SharedTransform):
-    """Both sides in capitals, or the source in small letters, or without its last punctuation mark."""
+    """The source in small letters, or without its last punctuation mark, or with another one."""
 
     name: str = "casing"
     formats: ClassVar[tuple[str, ...]] = ("pairs",)

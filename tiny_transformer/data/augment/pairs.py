@@ -62,18 +62,16 @@ def filled(template: Texts, rng: random.Random) -> Texts:
 
 
 def with_other_casing(texts: Texts, rng: random.Random) -> Texts:
-    """All in capitals on both sides; or a source in small letters; or one that ends otherwise than it should."""
+    """The source in small letters, or one that ends otherwise than it should; capitals alone never reach the model."""
     source, target = texts
     draw = rng.random()
-    if _HAN.search(source) or _VERBATIM.search(source) or draw < 0.25:
+    if _HAN.search(source) or _VERBATIM.search(source) or draw < 0.4:
         bare = source.rstrip(".!?。！？")
         if not bare or bare == source:
             return texts
         ends = ("", "", "", ".", "!", "。", "！") if _HAN.search(source) else ("", "", "", "!", "...")
         # A question keeps its mark or loses it: another mark would make it another sentence.
         return bare + ("" if source[-1] in "?？" else rng.choice(ends)), target
-    if draw < 0.6:
-        return source.upper(), target.upper()
     source = source.lower()
     return (source.rstrip(".!?") if draw < 0.85 else source), target
 

@@ -1,0 +1,55 @@
+"""The inner values of a folder's own graphs, as further outputs of their sessions: what is shipped is looked at.
+
+The graphs have no weights of their own, so a copy of one with more outputs is made in memory when it is opened.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tiny_transformer.backends.graph_file import read_graph
+from tiny_transformer.backends.observed_values import Keep, find_values
+from tiny_transformer.bundle import FILES
+from tiny_transformer.config import ModelConfig
+from tiny_transformer.errors import BackendError
+
+
+class GraphObserver:
+    """Finds the inner values of graphs and hands them to `keep` after each run. One run at a time."""
+
+    def __init__(self, config: ModelConfig, keep: Keep) -> None:
+        self._config, self._keep = config, keep
+        self._found: dict[str, dict[str, str]] = {}  # graph → our name of an inner value → the graph's
+
+    def outputs(self, path: Path) -> list[str]:
+        """What a session of this graph must give besides the graph's own outputs."""
+        stack = next(file.graph for file in FILES if file.name == path.name)
+        if stack == "attention":
+            return []
+        try:
+            found = find_values(read_graph(path).nodes, self._config, [stack])
+        except ValueError:
+            template = "{path} is not the graph that its name says; make it again with: python -m export all {parent}"
+            raise BackendError(template, path=path, parent=path.parent) from None
+        self._found[path.name] = found
+        return _unique(found)
+
+    def run(self, graph: str, run: Callable[..., Any], *arguments: Any) -> Any:
+        """Run a graph over a binding; its inner values go to `keep`."""
+        found = self._found.get(graph)
+        if found is None:
+            return run(*arguments)
+        (binding,) = arguments
+        names = _unique(found)
+        for name in names:
+            binding.bind_output(name)
+        result = run(binding)
+        inner = dict(zip(names, binding.get_outputs()[-len(names) :], strict=True))  # they were bound last
+        for ours, name in found.items():
+            self._keep(ours, inner[name].numpy())
+        return result
+
+
+def _unique(found: dict[str, str]) -> list[str]:
+    """The graph's names: one value may have two of ours."""
+    return list(dict.fromkeys(found.values()))
