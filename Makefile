@@ -87,17 +87,17 @@ $(VENV)/.browser: $(VENV)/.dev
 	'$(BIN)/playwright install chromium'; make check needs none." >&2; exit 1; }
 	@touch $@
 
-# Other processors for the slow sweep: qemu-user, and a Python of the other architecture (220 MB). Only root installs.
-$(VENV)/.emulated: $(VENV)/.dev tests/support/emulation.py
-	$(BIN)/python -m tests.support.emulation $(VENV)/emulated
-	@touch $@
-
 # The runtime of web/, as its lock file names it, and Node to run the modules. Only root installs Node.
 web/node_modules: web/package-lock.json
 	@node --version >/dev/null 2>&1 && npm --version >/dev/null 2>&1 \
 	|| { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq nodejs npm && npm --version >/dev/null; } \
 	|| { echo "make test needs Node and npm: install the packages nodejs and npm; make check needs none." >&2; exit 1; }
 	npm ci --prefix web --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
+# Other processors for the slow sweep: qemu-user, and a Python of the other architecture (220 MB). Only root installs.
+$(VENV)/.emulated: $(VENV)/.dev tests/support/emulation.py
+	$(BIN)/python -m tests.support.emulation $(VENV)/emulated
 	@touch $@
 
 clean:

@@ -3,6 +3,7 @@ import { WebBackend } from "./backend.js";
 import { TextAssembler, completeOptions, streamTokens } from "./generation.js";
 import { promptFor } from "./prompt.js";
 import { segmented, speechNotices } from "./segments.js";
+import { usualSpelling } from "./spelling.js";
 import { ModelStore } from "./store.js";
 import { Tokenizer } from "./tokenizer.js";
 
@@ -133,7 +134,8 @@ export class TextModel {
   #segmented(content, options, split) {
     const prompt = (part) => this.#prompt(part, options.max_new_tokens);
     if (split && this.task === "translate" && typeof content === "string") {
-      return { ...segmented(content, this.generation, prompt), isSplit: true };
+      const spelled = (part) => usualSpelling(part, this.tokenizer, this.generation.source_languages);
+      return { ...segmented(content, this.generation, (part) => prompt(spelled(part))), isSplit: true };
     }
     const whole = prompt(content);
     const segments = [{ start: 0, end: 0, before: "", prompt: whole }];

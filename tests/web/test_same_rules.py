@@ -24,6 +24,7 @@ from tiny_transformer.generation.language import guess
 from tiny_transformer.generation.prompt import prompt_for
 from tiny_transformer.generation.sampling import likeliest, penalized, probabilities, row_generator
 from tiny_transformer.generation.segments import segmented
+from tiny_transformer.generation.spelling import usual_spelling
 from tiny_transformer.generation.text import StopStrings, TextAssembler
 from tiny_transformer.tokenizer import Tokenizer
 
@@ -275,6 +276,31 @@ def test_a_text_to_translate_has_the_segments_of_python(node: Node) -> None:
         assert segments == python, text
         assert after == expected.after, text
         assert notices == shown(expected.notices), text
+
+
+def test_a_sentence_is_spelled_as_python_spells_it(node: Node) -> None:
+    german = dataset("tatoeba/de-en.test.tsv", 400, slice(1))
+    typed = [text.translate(str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss", "Ü": "Ue"})) for text in german]
+    texts = [
+        *german,
+        *typed,
+        *(text.upper() for text in german[:100]),
+        "NATO",
+        "ICH BIN 5",
+        "ÀÉÎ OUI NON",
+        *mixtures(200),
+    ]
+    body = """
+        const { Tokenizer } = await use("tokenizer.js");
+        const { usualSpelling } = await use("spelling.js");
+        const tokenizer = new Tokenizer(JSON.parse(data.json));
+        return data.texts.map((text) => [["de", "zh"], []].map((read) => usualSpelling(text, tokenizer, read)));
+    """
+    tokenizer = TRANSLATE.tokenizer
+    found = node(body, {"json": tokenizer.to_json(), "texts": texts})
+    expected = [[usual_spelling(text, tokenizer, languages) for languages in (("de", "zh"), ())] for text in texts]
+    assert found == expected
+    assert sum(one != text for (one, _), text in zip(found, texts, strict=True)) > 100
 
 
 def dialogues() -> list[Any]:

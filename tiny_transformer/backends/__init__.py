@@ -44,10 +44,10 @@ class BackendSpec:
     needs: Callable[[ModelConfig], Sequence[str]] = lambda _: ()  # those of them that it cannot do without
     tolerance: Tolerance | None  # on logits, against eager; None: rounded weights, which only the task can judge
     reference_only: bool = False  # for proof and teaching: never chosen by itself, and not served
-    instead: str = ""  # the backend that runs a folder where a self-test finds this one wrong
     slow: bool = False  # compared without long batches and most texts: it takes seconds where others take less
     on_request: bool = False  # compared only where it is named: it needs more than Python packages
     lacks: str = ""  # "module:function" in this package that says what it lacks here; None: nothing
+    instead: str = ""  # the backend that runs a folder where a self-test finds this one wrong
 
     def open(self, bundle: Bundle, device: str | None = None, threads: int | None = None) -> Backend:
         """Import the backend and open a folder's model on it."""

@@ -185,6 +185,15 @@ class Backend(Protocol):
 
 
 @runtime_checkable
+class Writer(Protocol):
+    """A backend that has a tokenizer, prompts and a loop of its own, which are judged with it."""
+
+    def written(self, content: str | Sequence[Mapping[str, object]], max_new_tokens: int) -> tuple[list[int], str]:
+        """Ids and finish reason of what it writes for a text or a dialogue, read as one, with the model's options."""
+        ...
+
+
+@runtime_checkable
 class Observable(Protocol):
     """A backend that can show the values inside its model, so that a difference can be followed to where it begins."""
 
@@ -194,13 +203,4 @@ class Observable(Protocol):
 
     def observed(self, keep: Keep) -> Backend:
         """The same model as a backend whose runs hand every inner value (`backends/observed_values.py`) to `keep`."""
-        ...
-
-
-@runtime_checkable
-class Writer(Protocol):
-    """A backend that has a tokenizer, prompts and a loop of its own, which are judged with it."""
-
-    def written(self, content: str | Sequence[Mapping[str, object]], max_new_tokens: int) -> tuple[list[int], str]:
-        """Ids and finish reason of what it writes for a text or a dialogue, read as one, with the model's options."""
         ...

@@ -115,8 +115,8 @@ def where_bundle(
     many = max(cases, key=lambda case: case.n_rows)  # for which ONNX Runtime has other 8-bit graphs
     wanted: list[tuple[str, TensorCase, bool, Callable[[], Backend]]] = []
     if device is None:
-        there = [name for name, why in available(bundle).items() if why is None and not BACKENDS[name].on_request]
-        names = backends or [name for name in there if name != "eager"]
+        here = [name for name, why in available(bundle).items() if why is None and not BACKENDS[name].on_request]
+        names = backends or [name for name in here if name != "eager"]
         for name in names:
             rounded, opener = BACKENDS[name].tolerance is None, partial(open_backend, bundle, name, device="cpu")
             wanted.append((name, few, rounded, opener))
