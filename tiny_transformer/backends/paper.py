@@ -65,11 +65,6 @@ class Paper:
             x = x + self.weights["embedding.positions"][: len(ids)]
         return x
 
-    def scores(self, x: np.ndarray) -> np.ndarray:
-        """Section 3.4: how well each token fits (T V); the embedding of the tokens may serve as the output layer."""
-        output = "embedding.tokens.weight" if self.config.tie_embeddings else "embedding.output.weight"
-        return x @ self.weights[output][: self.config.n_outputs].T
-
     def add_and_norm(self, name: str, f: Callable[[np.ndarray], np.ndarray], x: np.ndarray) -> np.ndarray:
         """Section 3.1: the residual connection and the layer norm around a sub-layer f (T D → T D)."""
         norm = partial(self.layer_norm, name + ".norm")
@@ -116,6 +111,11 @@ class Paper:
     def final_norm(self, stack: str, x: np.ndarray) -> np.ndarray:
         """A pre-norm stack never normalizes x itself, so it ends with one norm more."""
         return self.layer_norm(stack + ".norm", x) if self.config.norm == "pre" else x
+
+    def scores(self, x: np.ndarray) -> np.ndarray:
+        """Section 3.4: how well each token fits (T V); the embedding of the tokens may serve as the output layer."""
+        output = "embedding.tokens.weight" if self.config.tie_embeddings else "embedding.output.weight"
+        return x @ self.weights[output][: self.config.n_outputs].T
 
     def layer_norm(self, name: str, x: np.ndarray) -> np.ndarray:
         """Every position to mean 0 and variance 1, then scaled and shifted by learned vectors (Ba et al., 2016)."""
