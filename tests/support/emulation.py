@@ -17,12 +17,12 @@ from tests.support.models import ROOT, Finished
 
 # Architecture → processor → its /proc/cpuinfo. Qemu would show the host's, so that ONNX Runtime took the host's kernels
 # and ended by an instruction that the processor does not have. Haswell and Skylake have AVX2 without 8-bit products
-# (qemu emulates no AVX-512), a Cortex-A57 has none either, and `max` has all that qemu knows.
+# (qemu emulates no AVX-512), a Cortex-A57 has none either, a Neoverse-N1 has them.
 _X86 = "processor : 0\nvendor_id : GenuineIntel\nflags : sse4_1 avx avx2 fma\napicid : 0\n"
 _ARM = "processor : 0\nFeatures : fp asimd {}\nCPU implementer : 0x{}\nCPU architecture: 8\nCPU part : 0x{}\n"
 PROCESSORS = {
     "x86_64": {"Haswell": _X86, "Skylake-Server": _X86},
-    "aarch64": {"cortex-a57": _ARM.format("crc32", "41", "d07"), "max": _ARM.format("asimddp i8mm bf16", "00", "051")},
+    "aarch64": {"cortex-a57": _ARM.format("crc32", "41", "d07"), "neoverse-n1": _ARM.format("asimddp", "41", "d0c")},
 }
 DEBIAN = {"x86_64": "amd64", "aarch64": "arm64"}
 PACKAGES = ("numpy", "onnxruntime", "tokenizers")
