@@ -31,6 +31,7 @@ from pathlib import Path
 import numpy as np
 import tiny_transformer as tt
 from tiny_transformer.backends import onnx_runtime
+from tiny_transformer.parity.self_test import processor
 
 folder = Path(sys.argv[1])
 
@@ -47,7 +48,7 @@ def product():
     x = np.load(folder.parent / "x.npy")
     return onnx_runtime.open_session(folder.parent / "layer.onnx", 1).run(["y"], {"x": x})[0].tobytes().hex()
 
-found = {"onnx": said("onnx"), "onnx-int8": said("onnx-int8"), "product": product()}
+found = {"onnx": said("onnx"), "onnx-int8": said("onnx-int8"), "product": product(), "processor": processor()}
 options = onnx_runtime.onnxruntime.SessionOptions
 add = options.add_session_config_entry
 options.add_session_config_entry = lambda self, key, value: key == "session.x64quantprecision" or add(self, key, value)
@@ -106,6 +107,8 @@ def test_every_processor_says_the_same(folder: Path, here: dict[str, Any], machi
     done = run_on(machine, cpu, PROGRAM, folder)
     assert done.code == 0, done.err
     found = json.loads(done.out)
+    assert found["processor"]["machine"] == machine
+    assert ("asimddp" in found["processor"]["instruction sets"]) == (cpu == "neoverse-n1")
     for backend in ("onnx", "onnx-int8"):
         assert found[backend] == {"backend": backend, "warning": None, "ids": here[backend]["ids"]}
     assert found["product"] == here["product"], "8-bit products are exact, so they have the same bits everywhere"

@@ -11,12 +11,19 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tests.support.models import ROOT, Finished
 
-# What a Haswell and a Skylake have in common is AVX2 without 8-bit products; qemu emulates no AVX-512. A Cortex-A57 has
-# no 8-bit products either, `max` has all that qemu knows.
-PROCESSORS = {"x86_64": ("Haswell", "Skylake-Server"), "aarch64": ("cortex-a57", "max")}
+# Architecture → processor → its /proc/cpuinfo. Qemu would show the host's, so that ONNX Runtime took the host's kernels
+# and ended by an instruction that the processor does not have. Haswell and Skylake have AVX2 without 8-bit products
+# (qemu emulates no AVX-512), a Cortex-A57 has none either, a Neoverse-N1 has them.
+_X86 = "processor : 0\nvendor_id : GenuineIntel\nflags : sse4_1 avx avx2 fma\napicid : 0\n"
+_ARM = "processor : 0\nFeatures : fp asimd {}\nCPU implementer : 0x{}\nCPU architecture: 8\nCPU part : 0x{}\n"
+PROCESSORS = {
+    "x86_64": {"Haswell": _X86, "Skylake-Server": _X86},
+    "aarch64": {"cortex-a57": _ARM.format("crc32", "41", "d07"), "neoverse-n1": _ARM.format("asimddp", "41", "d0c")},
+}
 DEBIAN = {"x86_64": "amd64", "aarch64": "arm64"}
 PACKAGES = ("numpy", "onnxruntime", "tokenizers")
 WHEELS = ("manylinux_2_28", "manylinux_2_27", "manylinux2014")
@@ -37,14 +44,17 @@ def run_on(machine: str, cpu: str, program: str, *arguments: str | Path, folder:
     assert machine == platform.machine() or (root / "ready").exists(), TO_DO
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # to compile what is imported takes a minute under emulation
-    command = [emulator, "-cpu", cpu]
-    if machine == platform.machine():
-        command += [sys.executable]
-    else:
-        environment |= {"PYTHONHOME": str(root / "usr"), "PYTHONPATH": f"{root / 'site'}{os.pathsep}{ROOT}"}
-        command += ["-L", str(root), str(next((root / "usr" / "bin").glob("python3.*[0-9]")))]
-    command += ["-c", program, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
+    python = sys.executable
+    with TemporaryDirectory() as prefix:  # what lies there, the program sees instead of this machine's files
+        if machine != platform.machine():
+            environment |= {"PYTHONHOME": str(root / "usr"), "PYTHONPATH": f"{root / 'site'}{os.pathsep}{ROOT}"}
+            python = str(next((root / "usr" / "bin").glob("python3.*[0-9]")))
+            for path in root.iterdir():
+                Path(prefix, path.name).symlink_to(path)
+        Path(prefix, "proc").mkdir()
+        Path(prefix, "proc", "cpuinfo").write_text(PROCESSORS[machine][cpu])
+        command = [emulator, "-cpu", cpu, "-L", prefix, python, "-c", program, *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
     said = [line for line in done.stderr.splitlines() if not line.startswith(f"qemu-{machine}: warning: TCG")]
     return Finished(done.returncode, done.stdout, "\n".join(said))
 
@@ -62,7 +72,7 @@ def make(folder: Path) -> None:
     pip += [f"--platform={tag}_{machine}" for tag in WHEELS] + [f"--python-version={version}"]
     _must_run(*pip, f"--target={root / 'site'}", *(f"{name}=={metadata.version(name)}" for name in PACKAGES))
     (root / "ready").touch()
-    done = run_on(machine, PROCESSORS[machine][0], f"import {', '.join(PACKAGES)}", folder=folder)
+    done = run_on(machine, next(iter(PROCESSORS[machine])), f"import {', '.join(PACKAGES)}", folder=folder)
     if done.code != 0:
         (root / "ready").unlink()
         sys.exit(done.err)

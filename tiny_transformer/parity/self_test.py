@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,8 +24,10 @@ from tiny_transformer.checks import check_number
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.data.files import cache_folder
 from tiny_transformer.errors import InputError, ParityError, Sentence
-from tiny_transformer.parity.cases import TensorCase, tensor_cases
 from tiny_transformer.parity.report import ExpectedLogits, ParityReport
+
+if TYPE_CHECKING:
+    from tiny_transformer.parity.cases import TensorCase
 
 # As /proc/cpuinfo names them: x86's and ARM's vectors, fused products, 8-bit products and bfloat16.
 INSTRUCTION_SETS = (
@@ -76,13 +78,15 @@ def expected_logits(
 
     `rounded` are the backends with rounded weights: what rounding does to these logits is part of the expectation.
     """
+    from tiny_transformer.parity.cases import tensor_cases
+
     cases = tensor_cases(config)
     one_row = [case for case in cases if case.kind == "cached" and len(case.target.ids) == 1]
     many_rows = [case for case in cases if case.kind == "full" and case.is_ragged][-1:]
     return tuple(_expected(case, reference, rounded) for case in (*one_row, *many_rows))
 
 
-def _expected(case: TensorCase, reference: Backend, rounded: Sequence[Backend]) -> ExpectedLogits:
+def _expected(case: "TensorCase", reference: Backend, rounded: Sequence[Backend]) -> ExpectedLogits:
     logits = np.concatenate(case.run(reference))  # N V
     n_positions, n_outputs = logits.shape
     n_columns = min(MOST_COLUMNS, n_outputs, max(1, N_NUMBERS // n_positions))
@@ -175,6 +179,8 @@ def _measured(bundle: Bundle, report: ParityReport, name: str) -> dict[str, Any]
 
 def _found(bundle: Bundle, backend: Backend, expected: ExpectedLogits) -> np.ndarray:
     """The logits that a backend gives here, at the columns that are kept."""
+    from tiny_transformer.parity.cases import TensorCase  # with numpy.random, which nobody else loads with a model
+
     try:
         source = Batch.of(expected.source) if expected.source else None
         case = TensorCase(expected.kind, expected.name, Batch.of(expected.target), source, expected.n_steps)
