@@ -82,13 +82,14 @@ class Record:
             if values
         }
         quarter = max(1, len(self.megabytes) // 4)
-        memory = [round(statistics.median(self.megabytes[i : i + quarter])) for i in range(0, 4 * quarter, quarter)]
+        starts = range(0, min(len(self.megabytes), 4 * quarter), quarter)
+        memory = [round(statistics.median(self.megabytes[i : i + quarter])) for i in starts]
         return {
             "answers_per_second": round(self.n_answers / seconds, 2),
             "errors": len(self.errors),
             "wrong_texts": len(self.wrong),
             "kinds": rows,
-            "megabytes_by_quarter": memory if self.megabytes else [],
+            "megabytes_by_quarter": memory,
         }
 
 
