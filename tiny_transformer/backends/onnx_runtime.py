@@ -405,7 +405,7 @@ def open_session(path: Path, threads: int, more_outputs: Sequence[str] = ()) -> 
     # A thread that waits in a loop steals the core from whoever shares it.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     # Where x86 has no VNNI, products of unsigned and signed bytes would saturate in 16 bits; this takes kernels that do
-    # not. Measured under an emulated Haswell, many rows of the translator: error 0.10 without it, 0.03 with it.
+    # not (tests/parity/test_processors.py).
     options.add_session_config_entry("session.x64quantprecision", "1")
     slower = ["SkipLayerNormFusion"]  # than the two operators it would replace
     model: Path | bytes = path

@@ -35,8 +35,8 @@ INSTRUCTION_SETS = (
     *("asimd", "asimddp", "i8mm", "bf16", "sve", "sve2"),
 )
 N_NUMBERS, MOST_COLUMNS = 512, 64  # logits that are kept of a case, and of one position
-# How much larger the differences of rounded weights may be than where the proof was made. Measured on the translator,
-# ARM beside x86: 0.8 to 1.1; where sums of 8-bit products saturate: 2.6 to 2.9.
+# How much larger the differences of rounded weights may be than where the proof was made: between what other orders of
+# summing cost, and what sums that saturate cost (tests/parity/test_processors.py has both).
 MOST_OF_ROUNDING = 1.6
 
 
