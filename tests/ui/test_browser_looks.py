@@ -1,12 +1,12 @@
 """How the page looks and sounds in a real Chromium: Chinese, phone width, light and dark, keyboard, no jumps."""
 
 import re
-from importlib import resources
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
 
+from tests.support.models import ROOT
 from tests.support.ui_browser import (
     PHONE,
     answered,
@@ -130,7 +130,7 @@ def test_nothing_moves_when_the_page_is_there_nor_while_an_answer_streams(
         assert page.evaluate("window.shift") < 0.1
 
 
-AXE = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
+AXE = ROOT / "web" / "node_modules" / "axe-core" / "axe.min.js"
 # What Gradio does and we cannot mend from outside, as "rule: part".
 GRADIOS_OWN: set[str] = set()
 # Rule and part of everything that axe-core finds wrong.
@@ -144,7 +144,7 @@ WRONG = """async (rules) => {
 
 def test_axe_finds_nothing_wrong_on_any_tab_light_or_dark(browser: Browser, page_served: Served) -> None:
     with visit(browser, page_served.url, reduced_motion="reduce") as page:
-        page.evaluate(AXE)
+        page.evaluate(AXE.read_text(encoding="utf-8"))
 
         def check(*rules: str) -> None:
             assert set(page.evaluate(WRONG, list(rules))) - GRADIOS_OWN == set()
