@@ -65,6 +65,7 @@ def test_look_inside_shows_tokens_alternatives_and_attention(browser: Browser, p
         expect(page.locator("#tt-grid [aria-pressed=true]")).to_have_attribute("aria-label", "layer 2, head 2")
         page.locator("#tt-map th button").nth(4).click()
         expect(page.locator("#tt-steps h3")).to_contain_text("Encoder · layer 2, head 2 · n")
+        expect(page.locator("#tt-steps canvas[data-drawn]")).to_have_count(2 * 10 + 2)  # keys, values, query and result
         expect(page.locator("#tt-positions canvas[data-drawn]")).to_be_visible()
 
 

@@ -10,6 +10,7 @@ from string import Formatter
 import pytest
 
 from tests.support.ui_provocations import provoke_all
+from tiny_transformer.backends import BACKENDS
 from tiny_transformer.errors import BackendError, InputError, Sentence
 from tiny_transformer.ui.i18n import CHINESE, LONGEST, explained, say, translated
 
@@ -114,3 +115,9 @@ def test_unexpected_failure_is_explained_without_its_text() -> None:
     assert "secret" not in explained(RuntimeError("secret path"), "en")
     assert HAN.search(explained(RuntimeError("secret path"), "zh"))
     assert explained(InputError("What, where, what to do."), "en") == "What, where, what to do."
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_backend_has_a_name_in_both_languages(backend: str) -> None:
+    assert say("en", f"backend_{backend}")
+    assert say("zh", f"backend_{backend}")

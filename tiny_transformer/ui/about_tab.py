@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import gradio as gr
 
-from tiny_transformer.backends import available
+from tiny_transformer.backends import BACKENDS, available
 from tiny_transformer.bundle import CARD, TORCHSCRIPT, Bundle
 from tiny_transformer.errors import BundleError, ParityError, Sentence
 from tiny_transformer.parity import ParityReport, stored_report
@@ -84,7 +84,8 @@ def _badge(bundle: Bundle, report: ParityReport | None, problem: Sentence | None
         text = say(language, "about_unverified_text", command=f"python -m export all {bundle.folder.name}")
     else:
         color, title = "good", "about_verified"
-        names = ", ".join(say(language, f"backend_{backend}") for backend in report.candidates)
+        known = (say(language, f"backend_{name}") if name in BACKENDS else name for name in report.candidates)
+        names = ", ".join(known)
         text = say(language, "about_verified_text", cases=len(report.cases), backends=names)
     return f'<p class="tt-verdict tt-{color}"><b>{say(language, title)}</b> {html.escape(text)}</p>'
 

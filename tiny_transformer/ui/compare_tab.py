@@ -146,7 +146,7 @@ def _difference_cell(difference: Difference | None, language: Language) -> str:
     value = number(difference.max_difference)
     if difference.passed is None:
         return say(language, "cell_by_task", value=value)
-    if difference.tolerance == 0 and difference.max_difference == 0:
+    if difference.max_difference == 0:
         return say(language, "cell_exact")
     return say(language, "cell_allowed", value=value, tolerance=number(difference.tolerance))
 

@@ -173,13 +173,14 @@
     if (odds) redraw(odds);
   });
 
-  // Whatever comes new from the server is drawn. An element may be the old one with new numbers.
+  // Whatever comes new from the server is drawn. An element may be the old one with new numbers, or with its attributes
+  // set back to the server's, which clears a canvas.
   let waiting = false;
   const fresh = () => {
     waiting = false;
     document.querySelectorAll("canvas[data-strip], canvas[data-heat]").forEach((canvas) => {
       const numbers = canvas.dataset.strip ?? canvas.dataset.heat;
-      if (canvas.ttDrawn === numbers) return;
+      if (canvas.ttDrawn === numbers && canvas.dataset.drawn !== undefined) return;
       draw(canvas);
       canvas.ttDrawn = numbers;
     });
@@ -189,6 +190,6 @@
     if (!waiting) requestAnimationFrame(fresh);
     waiting = true;
   }).observe(document.body, {
-    childList: true, subtree: true, attributes: true, attributeFilter: ["data-strip", "data-heat", "data-logits"],
+    childList: true, subtree: true, attributes: true, attributeFilter: ["data-strip", "data-heat", "data-logits", "data-drawn"],
   });
 }
