@@ -24,7 +24,9 @@ __all__ = ["exported"]
 GPT, PAPER = "decoder-only-rotary", ENCODER_DECODERS[0]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in (GPT, PAPER) else pytest.mark.slow) for name in MODELS]
+)
 def test_every_inner_value_is_eagers(exported: Exported, name: str):
     bundle = exported(name)
     eager, graph = eager_of(bundle), InsideGraph(bundle)

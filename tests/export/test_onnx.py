@@ -69,7 +69,7 @@ def test_no_file_names_the_machine_that_made_it(exported: Exported, name: str):
         assert not [secret for secret in secrets if len(secret) > 2 and secret.encode() in content], file
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_graph_follows_from_the_config_alone(tmp_path: Path):
     """Other weights with the same header give the same bytes: nothing of the values is folded in."""
     config = small_config("decoder-only", n_decoder_layers=1)

@@ -59,7 +59,11 @@ def test_a_backend_equals_itself_exactly(config):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: f"{c.architecture}-{c.positions}")
+@pytest.mark.parametrize(
+    "config",
+    [pytest.param(c, marks=pytest.mark.slow if i else []) for i, c in enumerate(CONFIGS)],
+    ids=lambda c: f"{c.architecture}-{c.positions}",
+)
 def test_every_matrix_scaled_by_one_percent_is_caught(config):
     """Not one chosen matrix: any of them. (Vectors are checked by the oracle tests.)"""
     names = [name for name, p in tiny_model(config).named_parameters() if p.dim() == 2]

@@ -185,6 +185,8 @@ def test_evaluate_over_the_data_folder_gives_the_figures_of_the_card(
     (data / "synthetic").mkdir()
     for language in ("de", "zh"):
         write_pairs(data / "synthetic" / f"{language}-en.back.tsv", [(f"{language} ja", "yes")])
+    for name in ("zh-en.distilled", "dictionary"):
+        write_pairs(data / "synthetic" / f"{name}.tsv", [("nein", "no")])
     (data / "own").mkdir()
     write_pairs(data / "own" / "words.tsv", [("ja", "yes")])
     write_pairs(data / "own" / "templates.tsv", [("{person} sagt ja", "{person} says yes")])

@@ -190,7 +190,7 @@ LISTEN = """() => {
   })).observe(document.body, { subtree: true, childList: true, characterData: true });
 }"""
 
-HEARD = "window.heard.filter((text) => text !== 'Loading')"  # which Gradio says
+HEARD = "window.heard.filter((text) => !['Loading', 'common.complete'].includes(text))"  # which Gradio says
 
 
 def test_a_screen_reader_hears_a_streamed_answer_once(browser: Browser, page_served: Served) -> None:

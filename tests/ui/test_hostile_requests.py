@@ -167,8 +167,10 @@ MORE_JUNK: dict[str, list[Any]] = {"nothing": [], "null": [None] * 20}
 @pytest.mark.parametrize(
     "junk",
     [
-        *(pytest.param(values, id=name) for name, values in JUNK.items()),
-        *(pytest.param(values, id=name, marks=pytest.mark.slow) for name, values in MORE_JUNK.items()),
+        *(
+            pytest.param(values, id=name, marks=[] if name == "texts" else pytest.mark.slow)
+            for name, values in (JUNK | MORE_JUNK).items()
+        ),
     ],
 )
 def test_junk_for_every_function_of_the_page_is_survived(page: Served, junk: list[Any]) -> None:

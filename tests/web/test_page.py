@@ -107,8 +107,10 @@ def test_it_chats_translates_streams_and_stops_as_python_writes(browser: Browser
         expect(page.locator(".choices th").first).to_contain_text("✓")  # greedy: the likeliest was taken
         # Stop: the button is there while it writes, and what came so far stays.
         page.locator("#message").fill("once more")
-        page.locator("#message").press("Enter")
-        page.keyboard.press("Escape")
+        page.evaluate(
+            """() => { document.getElementById("chat-form").requestSubmit();
+              document.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" })); }"""
+        )
         expect(page.locator("#log .line").last).to_have_text("stopped")
         answered(page)
         page.get_by_role("button", name="New conversation").click()
@@ -232,6 +234,7 @@ def test_the_chosen_language_and_colors_stay(browser: Browser, site: ServedSite)
         assert page.evaluate("() => document.documentElement.lang") == "zh-CN"
 
 
+@pytest.mark.slow
 def test_exactly_the_files_of_a_pushed_space_run_in_a_browser(
     browser: Browser, hub: HubServer, client: Client, proved: dict[str, Path], tmp_path: Path
 ) -> None:
