@@ -32,6 +32,7 @@ def test_a_ratio_compares_the_same_round() -> None:
     assert agreement([[1, 2], [3]], [[1, 2], [4]]) == 0.5
 
 
+@pytest.mark.slow
 def test_everyone_does_the_same_work_in_turns(
     exported: Exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

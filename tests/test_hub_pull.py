@@ -95,6 +95,7 @@ def test_a_download_that_breaks_off_is_finished(
 
 
 @pytest.mark.long
+@pytest.mark.slow
 def test_a_pull_that_was_given_up_goes_on_with_the_file_it_was_at(
     hub: HubServer, client: Client, model: Bundle, repo: Repo
 ) -> None:
@@ -134,6 +135,7 @@ def test_a_corrupted_byte_is_caught_named_and_gone_at_the_next_try(
     assert again.code == 0, again.err
 
 
+@pytest.mark.slow
 def test_bytes_that_rot_in_the_cache_are_caught_and_fetched_again(client: Client, model: Bundle, repo: Repo) -> None:
     folder = Path(client.pull(backend="eager").out.strip())
     cached = (folder / WEIGHTS).resolve()

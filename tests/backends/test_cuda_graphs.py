@@ -79,6 +79,7 @@ def check_program(architecture: str, device: str, data: st.DataObject) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.slow
 def test_any_course_of_events_is_that_of_plain_eager(
     architecture: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,7 @@ def run_without(blocked: str, program: Path, *arguments: str | Path) -> Finished
         ("embed_bare.py", "torch,onnx,onnxscript,gradio,sacrebleu,tqdm,safetensors,tiny_transformer,export", 40),
     ],
 )
+@pytest.mark.slow
 def test_the_examples_translate(exported: Exported, program: str, blocked: str, most_lines: int):
     folder = exported(TRANSLATOR).folder
     wanted = tt.load(folder, backend="eager").generate(TEXT).text

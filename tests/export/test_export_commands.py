@@ -71,6 +71,7 @@ def test_all_writes_every_graph_and_the_report(tmp_path: Path, run):
     assert not [name for name in os.listdir(bundle.folder) if name.endswith(".tmp")]
 
 
+@pytest.mark.slow
 def test_all_leaves_out_what_nothing_can_judge(folder: Path, run):
     """Without examples of the task no report could vouch for 8-bit graphs: old ones go, and it is said."""
     assert Bundle.open(folder).has(DECODER_INT8)

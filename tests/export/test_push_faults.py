@@ -61,6 +61,7 @@ def test_each_endpoint_may_be_down_once(hub: HubServer, client: Client, model: B
     assert len(hub.repos["model", MODEL].commits) == 2
 
 
+@pytest.mark.slow
 def test_each_endpoint_of_the_longer_ways_may_be_down_once(hub: HubServer, client: Client, model: Bundle) -> None:
     hub.create(MODEL, files={CARD: b"---\n---\n# Theirs\n"})
     hub.multipart_over, hub.verify_uploads = 4096, True
@@ -93,6 +94,7 @@ def test_a_request_to_slow_down_is_obeyed(hub: HubServer, client: Client, model:
         (503, {}, "cannot answer about ada/model (503)"),
     ],
 )
+@pytest.mark.slow
 def test_patience_has_an_end(
     hub: HubServer, client: Client, model: Bundle, status: int, headers: dict[str, str], words: str
 ) -> None:
@@ -189,6 +191,7 @@ def test_bytes_that_arrive_damaged_are_reported_and_never_tagged(hub: HubServer,
 @pytest.mark.parametrize(
     "endpoint", ["POST /api/models/.*/preupload/", "PUT /objects/", "POST .*/commit/", "POST .*/tag/"]
 )
+@pytest.mark.slow
 def test_killed_anywhere_the_repo_is_whole_and_a_rerun_finishes(
     hub: HubServer, client: Client, model: Bundle, endpoint: str
 ) -> None:
@@ -227,6 +230,7 @@ def test_a_token_is_looked_for_before_the_proof(hub: HubServer, client: Client, 
     ("status", "words"),
     [(402, "wants a paid plan for a Gradio Space"), (403, "(403)"), (409, "is taken on the Hub (409)")],
 )
+@pytest.mark.slow
 def test_a_space_that_is_refused_leaves_the_model_published(
     hub: HubServer, client: Client, model: Bundle, status: int, words: str
 ) -> None:

@@ -216,6 +216,7 @@ def run_layer(nodes: list, more: list, tensors: dict[str, np.ndarray], x: np.nda
 
 
 @pytest.mark.long
+@pytest.mark.slow
 def test_odd_widths_stay_in_float(tmp_path):
     """Blocks have at least 16 weights: a feed-forward of 24 keeps its output matrix, the rest goes to 8 bits."""
     config = small_config("decoder-only", d_ff=24, n_decoder_layers=1)

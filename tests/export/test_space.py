@@ -44,6 +44,7 @@ def test_a_space_serves_the_tagged_commit_and_is_not_made_twice(hub: HubServer, 
 
 
 @pytest.mark.long
+@pytest.mark.slow
 def test_hardware_is_asked_for_at_creation_when_it_changes_and_kept_otherwise(
     hub: HubServer, client: Client, model: Bundle
 ) -> None:
@@ -125,6 +126,7 @@ def test_a_token_that_an_answer_repeats_is_not_printed(
     assert WRITER not in done.err
 
 
+@pytest.mark.slow
 def test_a_variable_that_names_another_model_is_brought_up_to_date_and_said(
     hub: HubServer, client: Client, model: Bundle
 ) -> None:
@@ -161,6 +163,7 @@ def test_each_endpoint_of_a_space_may_be_down_once(hub: HubServer, client: Clien
 
 @pytest.mark.long
 @pytest.mark.parametrize("endpoint", ["POST /api/repos/create", "POST .*/preupload/", "POST .*/commit/"])
+@pytest.mark.slow
 def test_killed_between_the_tag_and_the_space_a_rerun_finishes(
     hub: HubServer, client: Client, model: Bundle, endpoint: str
 ) -> None:

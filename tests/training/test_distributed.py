@@ -70,6 +70,7 @@ def test_two_processes_train_the_same_weights_as_one(tmp_path: Path, monkeypatch
     assert "FutureWarning" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_lost_process_ends_the_run_with_a_sentence_and_the_run_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,6 +118,7 @@ def test_every_rank_saves_at_the_same_step(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # of tracing itself
+@pytest.mark.slow
 def test_compiled_parts_learn_the_same_and_are_compiled_once_for_all_shapes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,7 +50,8 @@ def test_each_seed_gets_a_folder_and_the_median_is_told(tmp_path: Path, capfd: p
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("at_once", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize("at_once", [1, 2])
+@pytest.mark.slow
 def test_a_seed_that_fails_ends_the_others_with_a_sentence(tmp_path: Path, at_once: int) -> None:
     wrong = ("tiny", "--device", "cpu", "--set", "training.sead=3")
     runs = SeedRuns((1, 2), tmp_path / "out", wrong, at_once)

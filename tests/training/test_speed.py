@@ -76,6 +76,7 @@ def test_the_share_of_busy_time_is_that_of_the_union() -> None:
     assert covered([(3.0, 4.0), (1.0, 9.0)]) == 1.0
 
 
+@pytest.mark.slow
 def test_the_benchmark_measures_both_shapes_and_writes_one_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -228,6 +228,7 @@ def test_an_answer_goes_to_the_other_tabs_with_its_conversation(
         expect(page.locator(".tt-lane p").first).to_have_text(greedy(models, "chat", "one"))
 
 
+@pytest.mark.slow
 def test_every_backend_can_be_picked_and_says_the_same(
     browser: Browser, page_served: Served, models: dict[str, Path]
 ) -> None:
@@ -301,6 +302,7 @@ def test_enter_submits_an_edit_that_holds_what_was_written(browser: Browser, pag
         answered(page)
 
 
+@pytest.mark.slow
 def test_two_tabs_and_the_settings_survive_a_reload(browser: Browser, page_served: Served) -> None:
     with visit(browser, page_served.url) as page:
         limit_answers(page, 3)

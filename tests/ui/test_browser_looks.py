@@ -54,6 +54,7 @@ def test_the_whole_page_is_in_one_language(browser: Browser, page_served: Served
         expect(page.locator("footer")).to_contain_text(footer[title])
 
 
+@pytest.mark.slow
 def test_the_chosen_language_reaches_every_tab_and_stays(browser: Browser, page_served: Served) -> None:
     with visit(browser, page_served.url) as page:
         page.get_by_role("button", name="中文").click()

@@ -203,6 +203,7 @@ def test_every_size_fits_its_tile(browser: Browser, page_served: Served, width: 
         assert page.locator(".tt-facts div").evaluate_all(wide) == []
 
 
+@pytest.mark.slow
 def test_missing_models_are_named_on_the_page(browser: Browser, tmp_path: Path) -> None:
     with (
         served([tmp_path / "chat", tmp_path / "translate"], tmp_path / "page") as found,

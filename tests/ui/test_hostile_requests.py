@@ -164,15 +164,8 @@ JUNK: dict[str, list[Any]] = {"objects": [{"a": 1}] * 20, "texts": ["x"] * 20, "
 MORE_JUNK: dict[str, list[Any]] = {"nothing": [], "null": [None] * 20}
 
 
-@pytest.mark.parametrize(
-    "junk",
-    [
-        *(
-            pytest.param(values, id=name, marks=[] if name == "texts" else pytest.mark.slow)
-            for name, values in (JUNK | MORE_JUNK).items()
-        ),
-    ],
-)
+@pytest.mark.parametrize("junk", (JUNK | MORE_JUNK).values(), ids=(JUNK | MORE_JUNK).keys())
+@pytest.mark.slow
 def test_junk_for_every_function_of_the_page_is_survived(page: Served, junk: list[Any]) -> None:
     """Functions behind buttons can be called by anyone who reads the page's configuration."""
     found = httpx.get(f"{page.url}/config").json()["dependencies"]
