@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.models import BundleFactory, tiny_model
+from tests.support.models import BundleFactory, run_python, tiny_model
 from tiny_transformer import bundle as files
 from tiny_transformer.bundle import Bundle, check_target, copy_bundle, remove_derived, save_bundle, sha256
 from tiny_transformer.config import ARCHITECTURES
@@ -53,6 +53,31 @@ def test_a_folder_gives_back_what_was_saved(architecture: str, tmp_path: Path, m
     assert opened.files() == ["config.json", "generation.json", "model.safetensors", "tokenizer.json", "training.json"]
     assert opened.has("config.json", "training.json")
     assert not opened.has("config.json", "parity.json")
+
+
+FORKED_WHILE_ANOTHER_THREAD_OPENS = """
+import os, sys, threading
+from tiny_transformer.bundle import Bundle
+from tiny_transformer.tokenizer import Tokenizer
+load, opening = Tokenizer.load, threading.Event()
+def slow(*arguments, **options):
+    if threading.current_thread() is not threading.main_thread():
+        opening.set()
+        threading.Event().wait()
+    return load(*arguments, **options)
+Tokenizer.load = slow
+threading.Thread(target=Bundle.open, args=[sys.argv[1]], daemon=True).start()
+opening.wait()
+if os.fork() == 0:
+    threading.Timer(20, os._exit, [3]).start()
+    Bundle.open(sys.argv[1]).index
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+def test_a_fork_opens_a_folder_whatever_other_threads_were_opening(make_bundle: BundleFactory) -> None:
+    assert run_python(FORKED_WHILE_ANOTHER_THREAD_OPENS, make_bundle().folder).out.split() == ["0"]
 
 
 def test_equal_models_give_equal_bytes(make_bundle: BundleFactory) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -199,19 +200,13 @@ def test_the_package_is_light_and_knows_its_names() -> None:
     assert done.out.split() == ["False"], "only those who draw tokens load what they draw with"
 
 
-class EchoBundle(Bundle):
-    """A folder that is not there: its tokenizer and configs are enough for a fake backend."""
-
-    tokenizer = Tokenizer.synthetic(300)  # type: ignore[assignment]
-
-
 @settings(max_examples=150)
 @given(st.text(max_size=60), st.booleans())
 def test_any_text_gives_text_or_one_sentence(text: str, surrogate: bool) -> None:
     text = text + "\udfff" if surrogate else text
     backend = TableBackend([5, 6, 7], 300, max_length=16)
     generation = tt.GenerationConfig(max_source_tokens=16)
-    model = TextModel(EchoBundle(None, backend.config, generation), backend)  # type: ignore[arg-type]
+    model = TextModel(Bundle(Path(), backend.config, generation, Tokenizer.synthetic(300)), backend)
     if not text or surrogate:
         with pytest.raises(InputError):
             model.generate(text)

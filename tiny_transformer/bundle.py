@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +107,7 @@ class Bundle:
     folder: Path
     config: ModelConfig
     generation: GenerationConfig
+    tokenizer: Tokenizer = field(repr=False, compare=False)
     # Stamps of the required files before they were read, and what `sha256` saw of a file: so that other bytes are
     # noticed which come in between.
     _read: dict[str, tuple[int, ...]] = field(default_factory=dict, repr=False, compare=False)
@@ -131,7 +131,9 @@ class Bundle:
             template = "{folder} lacks {files}; restore the files or train the model again."
             raise BundleError(template, folder=folder, files=", ".join(missing))
         stamps = {name: _stamp((folder / name).stat()) for name in REQUIRED if (folder / name).is_file()}
-        bundle = cls(folder, ModelConfig.load(folder / CONFIG), GenerationConfig.load(folder / GENERATION), stamps)
+        config, generation = ModelConfig.load(folder / CONFIG), GenerationConfig.load(folder / GENERATION)
+        tokenizer = Tokenizer.load(folder / TOKENIZER, output_size=config.output_vocab_size)
+        bundle = cls(folder, config, generation, tokenizer, stamps)
         bundle._check()
         return bundle
 
@@ -169,7 +171,8 @@ class Bundle:
 
     def _check_weights(self) -> None:
         vocabulary, width = self.config.vocab_size, self.config.d_model
-        entry = self.index.tensors.get(EMBEDDING)
+        tensors = self.index.tensors
+        entry = tensors.get(EMBEDDING)
         if entry is None or entry.shape != (vocabulary, width):
             found = Sentence("no such tensor") if entry is None else Sentence("shape {shape}", shape=entry.shape)
             raise BundleError(
@@ -182,7 +185,7 @@ class Bundle:
                 config=CONFIG,
                 found=found,
             )
-        n_parameters = sum(math.prod(tensor.shape) for tensor in self.index.tensors.values())
+        n_parameters = sum(math.prod(tensor.shape) for tensor in tensors.values())
         if n_parameters != self.config.n_parameters:
             raise BundleError(
                 "{path} holds {n} numbers, but {config} describes a model of {wanted}; the two files are of "
@@ -192,7 +195,7 @@ class Bundle:
                 config=CONFIG,
                 wanted=self.config.n_parameters,
             )
-        for name, tensor in self.index.tensors.items():
+        for name, tensor in tensors.items():
             if tensor.dtype not in STORED_AS:
                 raise BundleError(
                     "{path}: {name} is stored as {dtype}, not as {stored_as}; restore the file.",
@@ -202,12 +205,7 @@ class Bundle:
                     stored_as=" or ".join(STORED_AS),
                 )
 
-    @cached_property
-    def tokenizer(self) -> Tokenizer:
-        """The folder's tokenizer, loaded once."""
-        return Tokenizer.load(self.folder / TOKENIZER, output_size=self.config.output_vocab_size)
-
-    @cached_property
+    @property
     def index(self) -> WeightIndex:
         """Where each tensor lies in the weights file."""
         return read_index(self.folder / WEIGHTS)

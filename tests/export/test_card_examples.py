@@ -88,7 +88,7 @@ def test_a_model_that_was_not_trained_or_exported_has_no_examples(
 ) -> None:
     made = copy_bundle(exported("encoder-decoder-sinusoidal").folder, tmp_path / "copy")
     (made.folder / TRAINING).write_text("{}", encoding="utf-8")
-    bundle = Bundle(made.folder, made.config, replace(made.generation, source_languages=("de",), target_language="en"))
+    bundle = replace(made, generation=replace(made.generation, source_languages=("de",), target_language="en"))
     assert has_examples(bundle)
     assert [turn.said for (turn,) in examples(bundle)] == list(SENTENCES["de"])
     assert not has_examples(replace(bundle, generation=replace(bundle.generation, source_languages=("fi",))))

@@ -68,9 +68,7 @@ def training(**changes: Any) -> dict[str, Any]:
 def bundle(make_bundle: Callable[..., Bundle]) -> Bundle:
     made = make_bundle()
     (made.folder / TRAINING).write_text(json.dumps(training()), encoding="utf-8")
-    return Bundle(
-        made.folder, made.config, replace(made.generation, source_languages=("de", "zh"), target_language="en")
-    )
+    return replace(made, generation=replace(made.generation, source_languages=("de", "zh"), target_language="en"))
 
 
 def front_matter(card: str) -> dict[str, Any]:
@@ -234,7 +232,7 @@ def test_the_cards_bare_onnx_code_says_what_we_say(
     exported: Callable[[str], Bundle], name: str, task: str, text: str, penalty: float
 ) -> None:
     made = exported(name)
-    bundle = Bundle(made.folder, made.config, replace(made.generation, task=task, repetition_penalty=penalty))
+    bundle = replace(made, generation=replace(made.generation, task=task, repetition_penalty=penalty))
     code = bare_onnx(bundle, REPO).replace(json.dumps(example_text(bundle), ensure_ascii=False), json.dumps(text))
     code = re.sub(r"snapshot_download\(.*\)", repr(str(made.folder)), code)
     printed = StringIO()

@@ -1,6 +1,7 @@
 """Texts of several sentences: each is translated as if it stood alone, and the text around them is kept."""
 
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,17 +31,12 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-class EchoBundle(Bundle):
-    """A folder that is not there: its tokenizer and configs are enough for a fake backend."""
-
-    tokenizer = Tokenizer.synthetic(300)  # type: ignore[assignment]
-
-
 def echo(**generation: Any) -> TextModel:
     """A "translator" whose every translation is its source."""
     backend = EchoBackend(300)
     settings = GenerationConfig(max_source_tokens=64, max_new_tokens=64, **generation)
-    return TextModel(EchoBundle(None, backend.config, settings), backend)  # type: ignore[arg-type]
+    # The folder is not there: its tokenizer and configs are enough for a fake backend.
+    return TextModel(Bundle(Path(), backend.config, settings, Tokenizer.synthetic(300)), backend)
 
 
 ECHO = echo(target_language="en")
@@ -231,7 +227,7 @@ def test_other_languages_are_translated_with_a_notice() -> None:
 
 def test_a_chat_model_says_which_language_it_speaks(make_bundle: BundleFactory) -> None:
     made = make_bundle("decoder-only", name="chat", max_length=48)
-    bundle = Bundle(made.folder, made.config, made.generation.with_changes(target_language="en"))
+    bundle = replace(made, generation=made.generation.with_changes(target_language="en"))
     model = TextModel(bundle, tt.load(made.folder, "eager", device="cpu").backend)
     notice = "This does not look like English, which this model speaks."
     assert notice in model.generate("Wie heißt du?").notices

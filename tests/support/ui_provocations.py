@@ -263,7 +263,7 @@ def other_languages(met: Met) -> None:
     """Texts that are not in the language of the model."""
     bundle = met.translate
     generation = bundle.generation.with_changes(source_languages=("de", "zh"), target_language="en")
-    translate = TextModel(Bundle(bundle.folder, bundle.config, generation), load(bundle.folder, "eager").backend)
+    translate = TextModel(replace(bundle, generation=generation), load(bundle.folder, "eager").backend)
     for text in ("How are you?", "How are you? Das ist gut.", "Je ne sais pas."):
         met.said(translate.stream_tokens(text).notices)
     speaks = met.chat.generation.with_changes(target_language="en")

@@ -120,3 +120,14 @@ def test_elsewhere_the_package_is_not_asked_for(monkeypatch: pytest.MonkeyPatch,
     for value in ("", "0", "false"):
         monkeypatch.setenv("SPACES_ZERO_GPU", value)
         assert type(open_store(Settings(models=(str(models["chat"]),)))) is ModelStore
+
+
+def test_nothing_is_loaded_before_somebody_asks(zero_gpu: FakeZeroGpu, models: dict[str, Path]) -> None:
+    """A process that is forked while a thread loads a model inherits locks that nobody will ever open."""
+    folders = (str(models["translate"]),)
+    store = open_store(Settings(models=folders))
+    store.warm_up()
+    assert store.loaded("translate") == {}
+    elsewhere = ModelStore(folders, "onnx")
+    elsewhere.warm_up()
+    assert list(elsewhere.loaded("translate")) == ["onnx"]

@@ -44,7 +44,8 @@ def describe(bundle: Any) -> dict[str, Any]:
     from tiny_transformer.parity import stored_report
 
     parts: dict[str, Counter[str]] = {}
-    for name, entry in bundle.index.tensors.items():
+    tensors = bundle.index.tensors
+    for name, entry in tensors.items():
         part = parts.setdefault(_part(name), Counter())
         part.update(tensors=1, parameters=math.prod(entry.shape), bytes=entry.length)
     report = stored_report(bundle)
@@ -55,7 +56,7 @@ def describe(bundle: Any) -> dict[str, Any]:
         "verified": report.verdict if report else "unverified",
         "parameters": total,
         "parameters_without_embeddings": total - parts["embedding"]["parameters"],
-        "stored_as": sorted({entry.dtype for entry in bundle.index.tensors.values()}),
+        "stored_as": sorted({entry.dtype for entry in tensors.values()}),
         "config": bundle.config.to_dict(),
         "parts": {name: dict(part) for name, part in sorted(parts.items())},
         "files": {

@@ -119,6 +119,10 @@ class ModelStore:
                 found = self._loaded[key]
         return found
 
+    def warm_up(self) -> None:
+        """Load the model a visitor meets first, so that the first answer does not wait for it."""
+        self.load(self.default)
+
     def inside(self, name: str) -> "InsideGraph":
         """The graph of a model's inner values, whatever backend answers; a folder without it says what adds it."""
         reason = BACKENDS["onnx"].obstacle()
@@ -235,6 +239,9 @@ class ZeroGpuModelStore(ModelStore):
         if self.chosen(name, backend) != ON_GPU:
             return super().answers(name, backend, content, options, seconds)
         return self._answers_on_gpu(name, content, options, seconds)
+
+    def warm_up(self) -> None:
+        """Nothing: a GPU's process opens its model itself, and would inherit the locks of a thread that loads here."""
 
     def _answers_on_gpu(self, *asked: Any) -> Generator[Answer]:
         with closing(self._on_gpu(*asked)) as states:

@@ -125,8 +125,8 @@ def has_mcp() -> bool:
 
 
 def _warm(store: "ModelStore") -> None:
-    """Load the model a visitor meets first, so that the first answer does not wait for it."""
+    """What the first answer need not wait for; a model that fails here says so again to whoever asks it."""
     try:
-        store.load(store.default)
+        store.warm_up()
     except TinyTransformerError as error:
         logger.warning("%s", error)
