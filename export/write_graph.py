@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tiny_transformer.atomic import replacing_file
-from tiny_transformer.backends.onnx_runtime import open_session
+from tiny_transformer.backends.sessions import open_session
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import BackendError, ExportError, Sentence
 from tiny_transformer.inner_values import LENS_POSITIONS, attentions_of, switches_without

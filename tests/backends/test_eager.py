@@ -40,13 +40,9 @@ def expected_after(backend: EagerBackend, rows: list[list[int]], source: Batch |
     """Logits after each row, every row read anew and alone."""
     found = []
     for i, row in enumerate(rows):
-        read = None if source is None else Batch.of([source.ids[i, : source.lengths[i]].tolist()])
+        read = None if source is None else Batch.of([source.rows[i]])
         found.append(backend.logits(Batch.of([row]), read)[0, -1])
     return np.stack(found)
-
-
-def tokens_of(batch: Batch) -> list[list[int]]:
-    return [row[:n].tolist() for row, n in zip(batch.ids, batch.lengths, strict=True)]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -55,7 +51,7 @@ def tokens_of(batch: Batch) -> list[list[int]]:
 def test_ragged_cached_steps_equal_the_whole_at_once(architecture: str, positions: str, way: str) -> None:
     backend = make(architecture, way=way, positions=positions)
     prefix, source = rows_for(backend, 4)
-    rows = tokens_of(prefix)
+    rows = prefix.rows
     assert len(set(map(len, rows))) > 1
     logits, state = backend.start(prefix, source, 16)
     reference = make(architecture, positions=positions)
@@ -72,7 +68,7 @@ def test_ragged_cached_steps_equal_the_whole_at_once(architecture: str, position
 def test_reorder_repeats_drops_and_swaps_rows(architecture: str, order: list[int], way: str) -> None:
     backend = make(architecture, way=way)
     prefix, source = rows_for(backend, 4, seed=5)
-    rows = tokens_of(prefix)
+    rows = prefix.rows
     _, state = backend.start(prefix, source, 16)
     logits, state = backend.step(np.array([[9], [8], [7], [6]]), state)
     state = backend.reorder(state, np.array(order))
@@ -93,9 +89,9 @@ def test_joined_rows_go_on_as_if_alone(architecture: str, way: str) -> None:
     _, state = backend.step(np.array([[9], [8]]), state)
     logits, other = backend.start(more, more_source, 16)
     logits, state = backend.step(np.arange(5)[:, None] + 20, backend.join(state, other))
-    rows = [[*row, 9 - i, 20 + i] for i, row in enumerate(tokens_of(prefix))]
-    rows += [[*row, 22 + i] for i, row in enumerate(tokens_of(more))]
-    sources = None if source is None else Batch.of(tokens_of(source) + tokens_of(more_source))
+    rows = [[*row, 9 - i, 20 + i] for i, row in enumerate(prefix.rows)]
+    rows += [[*row, 22 + i] for i, row in enumerate(more.rows)]
+    sources = None if source is None else Batch.of(source.rows + more_source.rows)
     assert np.allclose(logits, expected_after(backend, rows, sources), atol=ATOL)
 
 
@@ -107,7 +103,7 @@ def test_several_new_tokens_on_a_past_of_one_row(way: str) -> None:
         _, state = backend.start(prefix, source, 16)
         logits, state = backend.step(np.array([[5, 6, 7]]), state)
         logits, state = backend.step(np.array([[8]]), state)
-        rows = [[*tokens_of(prefix)[0], 5, 6, 7, 8]]
+        rows = [[*prefix.rows[0], 5, 6, 7, 8]]
         assert np.allclose(logits, expected_after(backend, rows, source), atol=ATOL)
 
 
@@ -125,9 +121,9 @@ def test_a_longer_neighbor_changes_nothing() -> None:
 def test_generation_is_argmax_of_the_uncached_model(architecture: str, way: str) -> None:
     backend = make(architecture, way=way)
     prefix, source = rows_for(backend, 3)
-    sources = None if source is None else tokens_of(source)
-    for i, found in enumerate(generate(backend, tokens_of(prefix), sources, max_new_tokens=8)):
-        row = tokens_of(prefix)[i]
+    sources = None if source is None else source.rows
+    for i, found in enumerate(generate(backend, prefix.rows, sources, max_new_tokens=8)):
+        row = prefix.rows[i]
         read = None if sources is None else Batch.of([sources[i]])
         for token in found.tokens:
             assert token.id == backend.logits(Batch.of([row]), read)[0, -1].argmax()

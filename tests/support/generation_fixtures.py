@@ -55,8 +55,8 @@ class FakeBackend:
         sources = None
         if source is not None:
             source.check(self.config, "source")
-            sources = unpadded(source)
-        state = FakeState(unpadded(prefix), sources, capacity)
+            sources = source.rows
+        state = FakeState(prefix.rows, sources, capacity)
         return self._logits(state), state
 
     def step(self, ids: np.ndarray, state: FakeState) -> tuple[np.ndarray, FakeState]:
@@ -90,9 +90,9 @@ class FakeBackend:
         return FakeState(state.rows + other.rows, sources, state.capacity)
 
     def logits(self, target: Batch, source: Batch | None) -> np.ndarray:
-        sources = [None] * len(target.lengths) if source is None else unpadded(source)
+        sources = [None] * len(target.lengths) if source is None else source.rows
         result = np.zeros((*target.ids.shape, self.config.vocab_size), dtype=np.float32)
-        for b, (row, read) in enumerate(zip(unpadded(target), sources, strict=True)):
+        for b, (row, read) in enumerate(zip(target.rows, sources, strict=True)):
             for t in range(len(row)):
                 result[b, t] = self.row_logits(row[: t + 1], read)
         return result
@@ -140,11 +140,6 @@ class EchoBackend(FakeBackend):
         logits = np.zeros(self.config.vocab_size, dtype=np.float32)
         logits[source[min(len(tokens), len(source)) - 1]] = 20.0
         return logits
-
-
-def unpadded(batch: Batch) -> list[list[int]]:
-    """The rows of a batch at their own lengths."""
-    return [row[:n].tolist() for row, n in zip(batch.ids, batch.lengths, strict=True)]
 
 
 def generate(

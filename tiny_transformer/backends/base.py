@@ -43,6 +43,11 @@ class Batch:
         """(B, T) bool, True at real tokens."""
         return np.arange(self.ids.shape[1]) < self.lengths[:, None]
 
+    @property
+    def rows(self) -> list[list[int]]:
+        """The ids of each row without its padding."""
+        return [ids[:length].tolist() for ids, length in zip(self.ids, self.lengths, strict=True)]
+
     def check(self, config: ModelConfig, what: str) -> None:
         """Refuse what the model cannot read: ids outside the vocabulary, too long a row, no rows."""
         if self.ids.ndim != 2 or 0 in self.ids.shape or self.lengths.shape != (self.ids.shape[0],):

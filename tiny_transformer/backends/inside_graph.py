@@ -5,23 +5,15 @@ Names and shapes are those of `tiny_transformer.inner_values`.
 
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnxruntime
 
-from tiny_transformer.backends.base import (
-    AttentionArrays,
-    Batch,
-    check_capacity,
-    check_inputs,
-    check_slots,
-    check_step,
-    cores,
-)
+from tiny_transformer.backends.base import AttentionArrays, Batch, check_inputs, cores
 from tiny_transformer.backends.graph_file import check_graph
-from tiny_transformer.backends.onnx_runtime import open_session, run_graph
+from tiny_transformer.backends.numpy_reference import TextState, WholeTextBackend
+from tiny_transformer.backends.sessions import not_this_graph, open_session, run_graph
 from tiny_transformer.bundle import INSIDE_ONNX, WEIGHTS, Bundle
 from tiny_transformer.errors import BackendError
 from tiny_transformer.inner_values import LENS_POSITIONS, LOGITS, attentions_of, switches_without, value_shapes
@@ -79,62 +71,20 @@ class InsideGraph:
                 session = open_session(path, self._threads or cores())
                 self._bundle.confirm(INSIDE_ONNX, WEIGHTS)
                 if {value.name for value in session.get_outputs()} != value_shapes(self.config).keys():
-                    template = (
-                        "{path} is not the graph that its name says; make it again with: python -m export all {parent}"
-                    )
-                    raise BackendError(template, path=path, parent=path.parent)
+                    raise not_this_graph(path)
                 self._session = session
             return self._session
 
 
-@dataclass(frozen=True)
-class PartialState:
-    """The texts so far and their sources. There is no cache: every step reads them again from their start."""
-
-    texts: list[list[int]]
-    sources: list[list[int]] | None
-    capacity: int  # the most tokens that a text may have
-
-
-class PartialBackend:
+class PartialBackend(WholeTextBackend):
     """The model without some of its heads and layers, behind the protocol of `backends/base.py`."""
 
     name = "onnx"
-    max_rows = 1
 
     def __init__(self, graph: InsideGraph, switches: Mapping[str, np.ndarray]) -> None:
         self.config = graph.config
         self._graph = graph
         self._switches = switches
-
-    def start(self, prefix: Batch, source: Batch | None, capacity: int) -> tuple[np.ndarray, PartialState]:
-        """Read source and prefix; logits (B, V) after each row's last prefix token."""
-        check_inputs(self.config, prefix, source)
-        check_capacity(self.config, prefix, capacity)
-        state = PartialState(_rows(prefix), None if source is None else _rows(source), capacity)
-        return self._last_logits(state), state
-
-    def step(self, ids: np.ndarray, state: PartialState) -> tuple[np.ndarray, PartialState]:
-        """Add tokens (B, T) to every row; logits (B, V) after the last. T > 1 for a single row only."""
-        check_step(self.config, ids, len(state.texts))
-        texts = [[*text, *new] for text, new in zip(state.texts, ids.tolist(), strict=True)]
-        check_slots(state.capacity, max(map(len, texts)))
-        state = PartialState(texts, state.sources, state.capacity)
-        return self._last_logits(state), state
-
-    def reorder(self, state: PartialState, rows: np.ndarray) -> PartialState:
-        """The state whose row i was row rows[i]; rows may be repeated or left out."""
-        sources = None if state.sources is None else [state.sources[row] for row in rows]
-        return PartialState([state.texts[row] for row in rows], sources, state.capacity)
-
-    def join(self, state: PartialState, other: PartialState) -> PartialState:
-        """The rows of both, `other`'s behind; both were started with the same capacity."""
-        sources = None if state.sources is None or other.sources is None else state.sources + other.sources
-        return PartialState(state.texts + other.texts, sources, state.capacity)
-
-    def side_by_side(self, n_rows: int) -> list["PartialBackend"]:
-        """This one alone."""
-        return [self]
 
     def logits(self, target: Batch, source: Batch | None) -> np.ndarray:
         """Logits (B, T, V) of a whole target at once; values at padding mean nothing."""
@@ -148,13 +98,12 @@ class PartialBackend:
         encoder, cross = (found.get(f"{kind}_attentions") for kind in ("encoder", "cross"))
         return AttentionArrays(encoder, found["decoder_attentions"], cross)
 
-    def _last_logits(self, state: PartialState) -> np.ndarray:
+    def _read_source(self, ids: list[int]) -> list[int]:
+        return ids
+
+    def _last_logits(self, state: TextState) -> np.ndarray:
         target = Batch.of(state.texts)
-        source = None if state.sources is None else Batch.of(state.sources)
+        source = Batch.of(state.sources) if self.config.is_encoder_decoder else None
         shown = np.unique(target.lengths - 1)
         logits = self._graph.logits(target, source, shown.tolist(), self._switches)  # B N V
         return logits[np.arange(len(target.ids)), np.searchsorted(shown, target.lengths - 1)]
-
-
-def _rows(batch: Batch) -> list[list[int]]:
-    return [ids[:length].tolist() for ids, length in zip(batch.ids, batch.lengths, strict=True)]

@@ -157,9 +157,7 @@ def open_javascript(
 
 
 def _rows(batch: Batch | None) -> list[list[int]] | None:
-    if batch is None:
-        return None
-    return [ids[:length].tolist() for ids, length in zip(batch.ids, batch.lengths, strict=True)]
+    return None if batch is None else batch.rows
 
 
 class _Server(ThreadingHTTPServer):

@@ -1,9 +1,11 @@
 """The paper in numpy as a backend: slow, without torch, and a witness that shares no code with the others."""
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, Self
 
 import numpy as np
 
@@ -24,52 +26,66 @@ from tiny_transformer.errors import BackendError
 
 
 @dataclass
-class NumpyState:
+class TextState:
     """The texts so far. There is no cache: every step reads them again from their start."""
 
     texts: list[list[int]]
-    encoded: list[np.ndarray | None]  # per text, its encoded source (S D)
+    sources: list[Any]  # per text, what was read of its source; None without an encoder
     capacity: int  # the most tokens that a text may have
 
 
-class NumpyBackend:
-    """The paper behind the protocol of `backends/base.py`, one row after the other."""
+class WholeTextBackend(ABC):
+    """The steps of the protocol of `backends/base.py` for a model that always reads whole texts."""
 
-    name = "numpy"
     max_rows = 1
+    config: ModelConfig
 
-    def __init__(self, config: ModelConfig, weights: Mapping[str, np.ndarray]) -> None:
-        self.config = config
-        self.paper = Paper(config, weights)
+    @abstractmethod
+    def _read_source(self, ids: list[int]) -> Any:
+        """What is kept of a source."""
 
-    def start(self, prefix: Batch, source: Batch | None, capacity: int) -> tuple[np.ndarray, NumpyState]:
+    @abstractmethod
+    def _last_logits(self, state: TextState) -> np.ndarray:
+        """What each text scores as its next token (B V)."""
+
+    def start(self, prefix: Batch, source: Batch | None, capacity: int) -> tuple[np.ndarray, TextState]:
         """Read source and prefix; logits (B, V) after each row's last prefix token."""
-        sources = self._checked_sources(prefix, source)
+        check_inputs(self.config, prefix, source)
         check_capacity(self.config, prefix, capacity)
-        encoded = [None if ids is None else self.paper.encode(ids, []) for ids in sources]
-        texts = [ids[:length].tolist() for ids, length in zip(prefix.ids, prefix.lengths, strict=True)]
-        state = NumpyState(texts, encoded, capacity)
+        texts = prefix.rows
+        sources = [None] * len(texts) if source is None else [self._read_source(ids) for ids in source.rows]
+        state = TextState(texts, sources, capacity)
         return self._last_logits(state), state
 
-    def step(self, ids: np.ndarray, state: NumpyState) -> tuple[np.ndarray, NumpyState]:
+    def step(self, ids: np.ndarray, state: TextState) -> tuple[np.ndarray, TextState]:
         """Add tokens (B, T) to every row; logits (B, V) after the last. T > 1 for a single row only."""
         check_step(self.config, ids, len(state.texts))
         texts = [[*text, *new] for text, new in zip(state.texts, ids.tolist(), strict=True)]
         check_slots(state.capacity, max(map(len, texts)))
-        state = NumpyState(texts, state.encoded, state.capacity)
+        state = TextState(texts, state.sources, state.capacity)
         return self._last_logits(state), state
 
-    def reorder(self, state: NumpyState, rows: np.ndarray) -> NumpyState:
+    def reorder(self, state: TextState, rows: np.ndarray) -> TextState:
         """The state whose row i was row rows[i]; rows may be repeated or left out."""
-        return NumpyState([state.texts[row] for row in rows], [state.encoded[row] for row in rows], state.capacity)
+        return TextState([state.texts[row] for row in rows], [state.sources[row] for row in rows], state.capacity)
 
-    def join(self, state: NumpyState, other: NumpyState) -> NumpyState:
+    def join(self, state: TextState, other: TextState) -> TextState:
         """The rows of both, `other`'s behind; both were started with the same capacity."""
-        return NumpyState(state.texts + other.texts, state.encoded + other.encoded, state.capacity)
+        return TextState(state.texts + other.texts, state.sources + other.sources, state.capacity)
 
-    def side_by_side(self, n_rows: int) -> list["NumpyBackend"]:
+    def side_by_side(self, n_rows: int) -> list[Self]:
         """This one alone."""
         return [self]
+
+
+class NumpyBackend(WholeTextBackend):
+    """The paper behind the protocol, one row after the other."""
+
+    name = "numpy"
+
+    def __init__(self, config: ModelConfig, weights: Mapping[str, np.ndarray]) -> None:
+        self.config = config
+        self.paper = Paper(config, weights)
 
     def logits(self, target: Batch, source: Batch | None) -> np.ndarray:
         """Logits (B, T, V) of a whole target at once; values at padding mean nothing."""
@@ -102,23 +118,19 @@ class NumpyBackend:
 
         The padding of a target is read, too: it stands on the right, where no real position looks.
         """
+        check_inputs(self.config, target, source)
         found = []
-        for ids, source_ids in zip(target.ids, self._checked_sources(target, source), strict=True):
+        for i, ids in enumerate(target.ids):
             encoder, decoder, cross = Maps(), Maps(), Maps()
-            encoded = None if source_ids is None else self.paper.encode(source_ids, encoder)
+            encoded = None if source is None else self.paper.encode(np.array(source.rows[i]), encoder)
             found.append((self.paper.decode(ids, encoded, decoder, cross), encoder, decoder, cross))
         return found
 
-    def _checked_sources(self, target: Batch, source: Batch | None) -> list[np.ndarray | None]:
-        """Each row's source without its padding; None where the model has no encoder."""
-        check_inputs(self.config, target, source)
-        if source is None:
-            return [None] * len(target.ids)
-        return [ids[:length] for ids, length in zip(source.ids, source.lengths, strict=True)]
+    def _read_source(self, ids: list[int]) -> np.ndarray:
+        return self.paper.encode(np.array(ids), [])
 
-    def _last_logits(self, state: NumpyState) -> np.ndarray:
-        """What each text scores as its next token (B V)."""
-        pairs = zip(state.texts, state.encoded, strict=True)
+    def _last_logits(self, state: TextState) -> np.ndarray:
+        pairs = zip(state.texts, state.sources, strict=True)
         return np.stack([self.paper.decode(np.array(ids), e, [], [])[-1] for ids, e in pairs]).astype(np.float32)
 
 

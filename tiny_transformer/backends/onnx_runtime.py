@@ -6,7 +6,7 @@ Shapes: B batch, R rows that a buffer holds (B or more), S source, H heads, C ca
 import copy
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 
 from tiny_transformer.backends.base import (
     AttentionArrays,
@@ -26,9 +25,10 @@ from tiny_transformer.backends.base import (
     check_threads,
     cores,
 )
-from tiny_transformer.backends.graph_file import addressable, check_graph, with_outputs
+from tiny_transformer.backends.graph_file import addressable, check_graph
 from tiny_transformer.backends.observed_graphs import GraphObserver
 from tiny_transformer.backends.observed_values import Keep
+from tiny_transformer.backends.sessions import not_this_graph, open_session, run_graph
 from tiny_transformer.bundle import (
     ATTENTION_ONNX,
     DECODER_INT8,
@@ -97,7 +97,6 @@ MANY_ROWS = 8  # from this many rows on, a step spends more time on arithmetic t
 BYTES_PER_THREAD = 10_000_000
 
 MASK = "encoder_attention_mask"
-_WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"  # of a graph that is read from memory
 
 
 @dataclass
@@ -362,8 +361,7 @@ class OrtBackend:
             inputs, outputs = {"input_ids"}, {"decoder_attentions"}
         found = {value.name for value in session.get_inputs()}, {value.name for value in session.get_outputs()}
         if found[0] != inputs or not outputs <= found[1]:
-            template = "{path} is not the graph that its name says; make it again with: python -m export all {parent}"
-            raise BackendError(template, path=path, parent=path.parent)
+            raise not_this_graph(path)
 
 
 def open_ort(
@@ -394,45 +392,6 @@ def _check_int8(bundle: Bundle) -> None:
             "export all {folder}"
         )
         raise BackendError(template, path=path, weights=WEIGHTS, folder=bundle.folder)
-
-
-def open_session(path: Path, threads: int, more_outputs: Sequence[str] = ()) -> Any:
-    """An inference session, perhaps with inner values as outputs; what ONNX Runtime refuses becomes one sentence."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4  # failures come back as exceptions
-    # A thread that waits in a loop steals the core from whoever shares it.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    # Where x86 has no VNNI, products of unsigned and signed bytes would saturate in 16 bits; this takes kernels that do
-    # not (tests/parity/test_processors.py).
-    options.add_session_config_entry("session.x64quantprecision", "1")
-    slower = ["SkipLayerNormFusion"]  # than the two operators it would replace
-    model: Path | bytes = path
-    try:
-        if more_outputs:
-            model = with_outputs(path.read_bytes(), more_outputs)
-            options.add_session_config_entry(_WEIGHTS_FOLDER, str(path.parent.resolve()))
-        return onnxruntime.InferenceSession(
-            model, options, providers=["CPUExecutionProvider"], disabled_optimizers=slower
-        )
-    except Exception as error:  # pybind types of its own, and RuntimeError
-        template = "ONNX Runtime cannot load {path} ({reason}); make it again with: python -m export all {parent}"
-        raise BackendError(template, path=path, reason=_first_line(error), parent=path.parent) from None
-
-
-def run_graph(path: Path, run: Callable[..., Any], *arguments: Any) -> Any:
-    """What a run of a graph gives; a graph that asks for more memory than there is becomes one sentence."""
-    try:
-        return run(*arguments)
-    except Exception as error:  # pybind types of its own, and RuntimeError
-        template = "ONNX Runtime cannot run {path} ({reason}); make it again with: python -m export all {parent}"
-        raise BackendError(template, path=path, reason=_first_line(error), parent=path.parent) from None
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def read_per_step(index: WeightIndex, config: ModelConfig, *, int8: bool) -> int:
