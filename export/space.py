@@ -59,38 +59,40 @@ def stage_space(
     shutil.copytree(root / LIBRARY, folder / LIBRARY, ignore=_LEAVE_OUT)
     (folder / STARTER).write_text(_starter(model, revision, hardware), encoding="utf-8")
     (folder / REQUIREMENTS).write_text("".join(f"{line}\n" for line in _requirements(pins, hardware)), encoding="utf-8")
-    metadata: dict[str, Any] = {
-        "title": name.rsplit("/", 1)[-1],
-        "emoji": "🔬",
-        "colorFrom": "indigo",
-        "colorTo": "green",
+    runs_on = {"suggested_hardware": hardware} if on_gpu(hardware) else {}  # for those who duplicate the Space
+    made_with = {
         "sdk": "gradio",
         "sdk_version": pins["gradio"],
         "python_version": PYTHON,
         "app_file": STARTER,
-        "models": [model],
-        "license": "apache-2.0",
-        **({"suggested_hardware": hardware} if on_gpu(hardware) else {}),  # for those who duplicate the Space
+        **runs_on,
     }
-    text = _TEXT.format(name=metadata["title"], model=model, revision=revision, endpoint=endpoint)
-    (folder / CARD).write_text(f"---\n{SpaceCardData(**metadata).to_yaml()}\n---\n{text}", encoding="utf-8")
+    text = _TEXT.format(name=_title(name), model=model, revision=revision, endpoint=endpoint)
+    _write_card(folder, name, model, made_with, text)
 
 
 def stage_static_space(folder: Path, name: str, model: str, revision: str, site: Path, *, endpoint: str) -> None:
     """Write a static Space's files: those of a site that was exported before, and the front matter."""
     shutil.copytree(site, folder)
-    metadata: dict[str, Any] = {
-        "title": name.rsplit("/", 1)[-1],
-        "emoji": "🔬",
-        "colorFrom": "indigo",
-        "colorTo": "green",
-        "sdk": "static",
-        "app_file": INDEX,
-        "models": [model],
-        "license": "apache-2.0",
-    }
-    text = _STATIC_TEXT.format(name=metadata["title"], model=model, revision=revision, endpoint=endpoint)
-    (folder / CARD).write_text(f"---\n{SpaceCardData(**metadata).to_yaml()}\n---\n{text}", encoding="utf-8")
+    text = _STATIC_TEXT.format(name=_title(name), model=model, revision=revision, endpoint=endpoint)
+    _write_card(folder, name, model, {"sdk": "static", "app_file": INDEX}, text)
+
+
+def _title(name: str) -> str:
+    return name.rsplit("/", 1)[-1]
+
+
+def _write_card(folder: Path, name: str, model: str, made_with: dict[str, Any], text: str) -> None:
+    metadata = SpaceCardData(
+        title=_title(name),
+        emoji="🔬",
+        colorFrom="indigo",
+        colorTo="green",
+        models=[model],
+        license="apache-2.0",
+        **made_with,
+    )
+    (folder / CARD).write_text(f"---\n{metadata.to_yaml()}\n---\n{text}", encoding="utf-8")
 
 
 def check_checkout(root: Path) -> None:

@@ -16,8 +16,9 @@ from tiny_transformer.bundle import ATTENTION_ONNX, INSIDE_ONNX, WEIGHTS, Bundle
 from tiny_transformer.errors import BackendError
 from tiny_transformer.inner_values import LENS, LOGITS, switches_without, value_shapes
 from tiny_transformer.model import load_model
+from tiny_transformer.model.transformer import Transformer
 from tiny_transformer.parity import verify_bundle
-from tiny_transformer.parity.cases import inside_cases
+from tiny_transformer.parity.cases import InsideCase, inside_cases
 
 __all__ = ["exported"]
 
@@ -57,6 +58,12 @@ def test_lens_ends_with_the_logits_and_the_steps_give_the_attention(exported: Ex
     np.testing.assert_allclose(exponents / exponents.sum(-1, keepdims=True), maps.decoder, atol=1e-5)
 
 
+def logits_of(model: Transformer, case: InsideCase) -> np.ndarray:
+    source = () if case.source is None else (case.source.ids, case.source.mask)
+    logits: torch.Tensor = model(*map(torch.from_numpy, (*source, case.target.ids)))
+    return logits[:, case.shown].detach().numpy()
+
+
 @pytest.mark.parametrize("name", [GPT, PAPER])
 def test_a_head_that_is_off_is_one_whose_rows_of_the_output_layer_are_zero(exported: Exported, name: str):
     """Without hooks: the weights themselves are changed."""
@@ -70,13 +77,7 @@ def test_a_head_that_is_off_is_one_whose_rows_of_the_output_layer_are_zero(expor
             getattr(model.decoder.layers[1], attention).output.weight[:, width : 2 * width] = 0.0
         switches = switches_without(bundle.config, heads=[(kind, 1, 1)])
         found = InsideGraph(bundle).logits(case.target, case.source, case.shown.tolist(), switches)
-        tokens = torch.from_numpy(case.target.ids)
-        given = (
-            [tokens]
-            if case.source is None
-            else [torch.from_numpy(case.source.ids), torch.from_numpy(case.source.mask), tokens]
-        )
-        wanted = model(*given)[:, case.shown].detach().numpy()
+        wanted = logits_of(model, case)
         np.testing.assert_allclose(found, wanted, atol=1e-4)
         whole = InsideGraph(bundle).logits(
             case.target, case.source, case.shown.tolist(), switches_without(bundle.config)
@@ -90,13 +91,7 @@ def test_a_layer_that_is_off_is_not_there(exported: Exported, name: str):
     case = next(inside_cases(bundle.config))
     model = load_model(bundle)
     del model.decoder.layers[0]
-    tokens = torch.from_numpy(case.target.ids)
-    given = (
-        [tokens]
-        if case.source is None
-        else [torch.from_numpy(case.source.ids), torch.from_numpy(case.source.mask), tokens]
-    )
-    wanted = model(*given)[:, case.shown].detach().numpy()
+    wanted = logits_of(model, case)
     switches = switches_without(bundle.config, layers=[("decoder", 0)])
     found = InsideGraph(bundle).logits(case.target, case.source, case.shown.tolist(), switches)
     np.testing.assert_allclose(found, wanted, atol=1e-4)

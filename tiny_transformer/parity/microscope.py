@@ -165,27 +165,20 @@ class Located:
     @property
     def sentence(self) -> Sentence:
         """What was found."""
-        part = self.first
-        if part is None:
-            worst = max(self.parts, key=lambda part: part.own / part.limit)
-            return Sentence(
+        if self.first is None:
+            part = max(self.parts, key=lambda part: part.own / part.limit)
+            template = (
                 "{candidate} and {reference} agree in every part: the largest own error is {own:.1e} ({part}), and "
-                "{limit:.1e} is allowed.",
-                candidate=self.candidate,
-                reference=self.reference,
-                own=worst.own,
-                part=worst.name,
-                limit=worst.limit,
+                "{limit:.1e} is allowed."
             )
-        return Sentence(
-            "The first part in which {candidate} and {reference} differ: {part}. Its own error is {own:.1e} of its "
-            "largest number, and {limit:.1e} is allowed.",
-            candidate=self.candidate,
-            reference=self.reference,
-            own=part.own,
-            part=part.name,
-            limit=part.limit,
-        )
+        else:
+            part = self.first
+            template = (
+                "The first part in which {candidate} and {reference} differ: {part}. Its own error is {own:.1e} of its "
+                "largest number, and {limit:.1e} is allowed."
+            )
+        names = {"candidate": self.candidate, "reference": self.reference, "part": part.name}
+        return Sentence(template, own=part.own, limit=part.limit, **names)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for programs; what is infinite becomes the largest float."""
