@@ -131,7 +131,8 @@ class NumpyBackend(WholeTextBackend):
 
     def _last_logits(self, state: TextState) -> np.ndarray:
         pairs = zip(state.texts, state.sources, strict=True)
-        return np.stack([self.paper.decode(np.array(ids), e, [], [])[-1] for ids, e in pairs]).astype(np.float32)
+        last = np.stack([self.paper.read(np.array(ids), encoded, [], [])[-1] for ids, encoded in pairs])  # B D
+        return self.paper.scores(last).astype(np.float32)
 
 
 def observed_paper(paper: Paper, keep: Keep) -> Paper:

@@ -26,6 +26,7 @@ class Paper:
     def __init__(self, config: "ModelConfig", weights: Mapping[str, np.ndarray]) -> None:
         self.config = config
         self.weights = {name: array.astype(np.float64) for name, array in weights.items()}
+        self.sinusoids = sinusoids(config.max_length, config.d_model)
 
     def encode(self, ids: np.ndarray, maps: Maps) -> np.ndarray:
         """The left half of figure 1: a source (T) becomes one vector per position (T D)."""
@@ -43,6 +44,10 @@ class Paper:
         Row t of the logits scores every token of the vocabulary as the one that follows position t. A GPT is this
         half alone, without the attention over a source.
         """
+        return self.scores(self.read(ids, encoded, maps, cross_maps))
+
+    def read(self, ids: np.ndarray, encoded: np.ndarray | None, maps: Maps, cross_maps: Maps) -> np.ndarray:
+        """All of that half but its last layer: one vector per position (T D)."""
         x = self.embed(ids)
         past = np.tril(np.ones((len(ids), len(ids)), dtype=bool))  # position t sees s ≤ t (section 3.2.3)
         for i in range(self.config.n_decoder_layers):
@@ -52,7 +57,7 @@ class Paper:
                 read_source = partial(self.cross_attention, layer, encoded, cross_maps)
                 x = self.add_and_norm(layer + ".around_cross", read_source, x)
             x = self.add_and_norm(layer + ".around_feed_forward", partial(self.feed_forward, layer), x)
-        return self.scores(self.final_norm("decoder", x))
+        return self.final_norm("decoder", x)
 
     def embed(self, ids: np.ndarray) -> np.ndarray:
         """Sections 3.4 and 3.5: each token's vector × √D, plus its position's vector (T D)."""
@@ -60,7 +65,7 @@ class Paper:
         if self.config.scale_embeddings:
             x = x * np.sqrt(self.config.d_model)
         if self.config.positions == "sinusoidal":
-            x = x + sinusoids(len(ids), self.config.d_model)
+            x = x + self.sinusoids[: len(ids)]
         elif self.config.positions == "learned":
             x = x + self.weights["embedding.positions"][: len(ids)]
         return x
