@@ -1,7 +1,7 @@
 """The self-test: a few cases of the proof, run once where the processor is of another kind than the one it was made on.
 
 The processor decides which kernels multiply. A report says that backends agree on the machine that compared them; here
-a folder's report is confirmed on another one, in about a second and without torch.
+a folder's report is confirmed on another one, without torch.
 """
 
 import hashlib
