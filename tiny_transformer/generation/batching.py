@@ -6,11 +6,12 @@ from typing import Self
 
 import numpy as np
 
-from tiny_transformer.backends.base import Backend, Batch, State, check_inputs
+from tiny_transformer.backends.base import Backend, Batch, Ranker, State, check_inputs
 from tiny_transformer.config import GenerationConfig
 from tiny_transformer.errors import InputError
 from tiny_transformer.generation.options import GenerationOptions
 from tiny_transformer.generation.prompt import Prompt
+from tiny_transformer.generation.sampling import check_finite, rank_rows
 from tiny_transformer.generation.tokens import FinishReason, Stopped
 
 GROUP_SHARE = 4  # new texts start when 1/4 of the rows are free: reading several texts together costs less per text
@@ -115,6 +116,7 @@ class RunningBatch:
         check_inputs(backend.config, *request.batches(range(len(request.prefixes))))  # before any of them runs
         self.logits = np.empty((0, backend.config.n_outputs), dtype=np.float32)  # R V; valid until the next step
         self._backend = backend
+        self._ranker = backend if isinstance(backend, Ranker) else None
         self._request = request
         self._max_texts = max(1, backend.max_rows // rows_per_text)
         self._capacity = request.capacity(backend.config.max_length)
@@ -143,6 +145,11 @@ class RunningBatch:
     def keep(self, rows: np.ndarray) -> None:
         """Go on with row rows[i] as row i; with none, the state is dropped."""
         self._state = self._backend.reorder(self._state, rows) if rows.size else None
+
+    def rank(self, logits: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Ids (R, k) of each row's k highest logits (R V), best first, the lower id of equals; and log Σ exp (R,)."""
+        check_finite(logits.max(axis=-1).tolist())
+        return rank_rows(logits, k) if self._ranker is None else self._ranker.rank(logits, k)
 
     def step(self, ids: Sequence[int]) -> None:
         """Add a token to every row."""
