@@ -1,5 +1,6 @@
 """The rows that run at once: texts wait their turn, start in groups, and leave as they end (continuous batching)."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
@@ -15,6 +16,7 @@ from tiny_transformer.generation.sampling import check_finite, rank_rows
 from tiny_transformer.generation.tokens import FinishReason, Stopped
 
 GROUP_SHARE = 4  # new texts start when 1/4 of the rows are free: reading several texts together costs less per text
+SMALL_GROUP = 8  # texts; larger groups are read in parts of 1/4 of the rows, each padded to its own longest text alone
 READ_AT_ONCE = 8_192  # tokens, padding included: a backend may hold the scores of the whole vocabulary for each
 
 ShouldStop = Callable[[], bool]
@@ -125,22 +127,25 @@ class RunningBatch:
         self._state: State = None
 
     def fill(self, n_running: int) -> list[int]:
-        """Start waiting texts, one row each behind the others, if there is room for a group; their numbers."""
-        free = self._max_texts - n_running
-        if not self._waiting or (n_running and free < max(1, self._max_texts // GROUP_SHARE)):
-            return []
-        self._request.check_cancelled()
-        longest = self._request.n_read(self._waiting[-1])
-        n_new = min(free, len(self._waiting), max(1, READ_AT_ONCE // longest))
-        group = [self._waiting.pop() for _ in range(n_new)]
-        prefix, source = self._request.batches(group)
-        logits, state = self._backend.start(prefix, source, self._capacity)
-        if n_running:
-            self.logits = np.concatenate((self.logits, logits))
-            self._state = self._backend.join(self._state, state)
-        else:
-            self.logits, self._state = logits, state
-        return group
+        """Start waiting texts, one row each behind the others, while there is room for a group; their numbers."""
+        started: list[int] = []
+        share = self._max_texts // GROUP_SHARE
+        while self._waiting and (free := self._max_texts - n_running - len(started)) >= max(1, share):
+            self._request.check_cancelled()
+            n_new = min(free, len(self._waiting))
+            n_parts = math.ceil(n_new / max(share, SMALL_GROUP))
+            longest = self._request.n_read(self._waiting[-1])
+            n_new = min(math.ceil(n_new / n_parts), max(1, READ_AT_ONCE // longest))
+            group = [self._waiting.pop() for _ in range(n_new)]
+            prefix, source = self._request.batches(group)
+            logits, state = self._backend.start(prefix, source, self._capacity)
+            if n_running or started:
+                self.logits = np.concatenate((self.logits, logits))
+                self._state = self._backend.join(self._state, state)
+            else:
+                self.logits, self._state = logits, state
+            started += group
+        return started
 
     def keep(self, rows: np.ndarray) -> None:
         """Go on with row rows[i] as row i; with none, the state is dropped."""
