@@ -25,9 +25,11 @@ class CountingBackend(FakeBackend):
         super().__init__(**keywords)
         self.started: list[int] = []
         self.stepped: list[int] = []
+        self.positions = 0  # of sources, padding included
 
     def start(self, prefix: Batch, source: Batch | None, capacity: int) -> tuple[np.ndarray, FakeState]:
         self.started.append(len(prefix.ids))
+        self.positions += 0 if source is None else source.ids.size
         return super().start(prefix, source, capacity)
 
     def step(self, ids: np.ndarray, state: FakeState) -> tuple[np.ndarray, FakeState]:
@@ -76,6 +78,15 @@ def test_no_group_reads_more_tokens_than_memory_can_bear(monkeypatch: pytest.Mon
     assert sum(backend.started) == 40
     monkeypatch.setattr(batching, "READ_AT_ONCE", 1)  # one text is always read, however long
     assert generate(backend, *texts(40), max_new_tokens=9) == expected
+
+
+@pytest.mark.parametrize("options", [{}, {"num_beams": 4}], ids=str)
+def test_one_long_text_does_not_lengthen_many_short_ones(options: dict[str, Any]) -> None:
+    backend = CountingBackend(seed=1, scale=1.0, max_length=60)
+    sources = [*random_rows(4, 299, 12, 9), [3] * 50]
+    generate(backend, [[BOS]] * 300, sources, max_new_tokens=5, **options)
+    assert backend.positions < 1.5 * sum(map(len, sources))
+    assert min(backend.started) >= 4, "reading a few texts at a time costs more per text"
 
 
 def test_a_beam_takes_a_row_for_each_hypothesis() -> None:

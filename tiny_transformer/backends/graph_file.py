@@ -109,13 +109,19 @@ def with_outputs(model: bytes, names: Iterable[str]) -> bytes:
 
     In the protobuf encoding, a message that follows another of the same kind is merged into it: its lists go behind.
     """
-    outputs = b"".join(_message(12, _message(1, name.encode("utf-8"))) for name in names)  # GraphProto.output.name
-    return model + _message(7, outputs)  # ModelProto.graph
+    values = [bytes_field(1, name.encode("utf-8")) for name in names]
+    outputs = b"".join(bytes_field(12, value) for value in values)  # GraphProto.output
+    return model + bytes_field(7, outputs)  # ModelProto.graph
 
 
-def _message(number: int, data: bytes) -> bytes:
-    """A field that holds bytes."""
+def bytes_field(number: int, data: bytes) -> bytes:
+    """A field that holds bytes: a text, or a message."""
     return _encoded(number << 3 | _BYTES) + _encoded(len(data)) + data
+
+
+def number_field(number: int, value: int) -> bytes:
+    """A field that holds a number from 0 on."""
+    return _encoded(number << 3 | _VARINT) + _encoded(value)
 
 
 def _encoded(number: int) -> bytes:

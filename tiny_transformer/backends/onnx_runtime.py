@@ -28,6 +28,7 @@ from tiny_transformer.backends.base import (
 from tiny_transformer.backends.graph_file import addressable, check_graph
 from tiny_transformer.backends.observed_graphs import GraphObserver
 from tiny_transformer.backends.observed_values import Keep
+from tiny_transformer.backends.ranking import rank
 from tiny_transformer.backends.sessions import not_this_graph, open_session, run_graph
 from tiny_transformer.bundle import (
     ATTENTION_ONNX,
@@ -203,6 +204,10 @@ class OrtBackend:
         single = copy.copy(self)  # with the same sessions
         single._threads = 1
         return [single] * n_threads
+
+    def rank(self, logits: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Ids (B, k) of each row's k highest logits (B, V), best first, the lower id of equals; and log Σ exp (B,)."""
+        return rank(logits, k)
 
     def logits(self, target: Batch, source: Batch | None) -> np.ndarray:
         """Logits (B, T, V) of a whole target at once, from an empty past."""

@@ -14,15 +14,7 @@ _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"  # of a
 
 def open_session(path: Path, threads: int, more_outputs: Sequence[str] = ()) -> Any:
     """An inference session, perhaps with inner values as outputs; what ONNX Runtime refuses becomes one sentence."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4  # failures come back as exceptions
-    # A thread that waits in a loop steals the core from whoever shares it.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    # Where x86 has no VNNI, products of unsigned and signed bytes would saturate in 16 bits; this takes kernels that do
-    # not (tests/parity/test_processors.py).
-    options.add_session_config_entry("session.x64quantprecision", "1")
+    options = session_options(threads)
     slower = ["SkipLayerNormFusion"]  # than the two operators it would replace
     model: Path | bytes = path
     try:
@@ -35,6 +27,20 @@ def open_session(path: Path, threads: int, more_outputs: Sequence[str] = ()) -> 
     except Exception as error:  # pybind types of its own, and RuntimeError
         template = "ONNX Runtime cannot load {path} ({reason}); make it again with: python -m export all {parent}"
         raise BackendError(template, path=path, reason=_first_line(error), parent=path.parent) from None
+
+
+def session_options(threads: int) -> Any:
+    """How every session runs."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4  # failures come back as exceptions
+    # A thread that waits in a loop steals the core from whoever shares it.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # Where x86 has no VNNI, products of unsigned and signed bytes would saturate in 16 bits; this takes kernels that do
+    # not (tests/parity/test_processors.py).
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    return options
 
 
 def run_graph(path: Path, run: Callable[..., Any], *arguments: Any) -> Any:

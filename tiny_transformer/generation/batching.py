@@ -1,19 +1,22 @@
 """The rows that run at once: texts wait their turn, start in groups, and leave as they end (continuous batching)."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
-from tiny_transformer.backends.base import Backend, Batch, State, check_inputs
+from tiny_transformer.backends.base import Backend, Batch, Ranker, State, check_inputs
 from tiny_transformer.config import GenerationConfig
 from tiny_transformer.errors import InputError
 from tiny_transformer.generation.options import GenerationOptions
 from tiny_transformer.generation.prompt import Prompt
+from tiny_transformer.generation.sampling import check_finite, rank_rows
 from tiny_transformer.generation.tokens import FinishReason, Stopped
 
 GROUP_SHARE = 4  # new texts start when 1/4 of the rows are free: reading several texts together costs less per text
+SMALL_GROUP = 8  # texts; larger groups are read in parts of 1/4 of the rows, each padded to its own longest text alone
 READ_AT_ONCE = 8_192  # tokens, padding included: a backend may hold the scores of the whole vocabulary for each
 
 ShouldStop = Callable[[], bool]
@@ -115,6 +118,7 @@ class RunningBatch:
         check_inputs(backend.config, *request.batches(range(len(request.prefixes))))  # before any of them runs
         self.logits = np.empty((0, backend.config.n_outputs), dtype=np.float32)  # R V; valid until the next step
         self._backend = backend
+        self._ranker = backend if isinstance(backend, Ranker) else None
         self._request = request
         self._max_texts = max(1, backend.max_rows // rows_per_text)
         self._capacity = request.capacity(backend.config.max_length)
@@ -123,26 +127,34 @@ class RunningBatch:
         self._state: State = None
 
     def fill(self, n_running: int) -> list[int]:
-        """Start waiting texts, one row each behind the others, if there is room for a group; their numbers."""
-        free = self._max_texts - n_running
-        if not self._waiting or (n_running and free < max(1, self._max_texts // GROUP_SHARE)):
-            return []
-        self._request.check_cancelled()
-        longest = self._request.n_read(self._waiting[-1])
-        n_new = min(free, len(self._waiting), max(1, READ_AT_ONCE // longest))
-        group = [self._waiting.pop() for _ in range(n_new)]
-        prefix, source = self._request.batches(group)
-        logits, state = self._backend.start(prefix, source, self._capacity)
-        if n_running:
-            self.logits = np.concatenate((self.logits, logits))
-            self._state = self._backend.join(self._state, state)
-        else:
-            self.logits, self._state = logits, state
-        return group
+        """Start waiting texts, one row each behind the others, while there is room for a group; their numbers."""
+        started: list[int] = []
+        share = self._max_texts // GROUP_SHARE
+        while self._waiting and (free := self._max_texts - n_running - len(started)) >= max(1, share):
+            self._request.check_cancelled()
+            n_new = min(free, len(self._waiting))
+            n_parts = math.ceil(n_new / max(share, SMALL_GROUP))
+            longest = self._request.n_read(self._waiting[-1])
+            n_new = min(math.ceil(n_new / n_parts), max(1, READ_AT_ONCE // longest))
+            group = [self._waiting.pop() for _ in range(n_new)]
+            prefix, source = self._request.batches(group)
+            logits, state = self._backend.start(prefix, source, self._capacity)
+            if n_running or started:
+                self.logits = np.concatenate((self.logits, logits))
+                self._state = self._backend.join(self._state, state)
+            else:
+                self.logits, self._state = logits, state
+            started += group
+        return started
 
     def keep(self, rows: np.ndarray) -> None:
         """Go on with row rows[i] as row i; with none, the state is dropped."""
         self._state = self._backend.reorder(self._state, rows) if rows.size else None
+
+    def rank(self, logits: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Ids (R, k) of each row's k highest logits (R V), best first, the lower id of equals; and log Σ exp (R,)."""
+        check_finite(logits.max(axis=-1).tolist())
+        return rank_rows(logits, k) if self._ranker is None else self._ranker.rank(logits, k)
 
     def step(self, ids: Sequence[int]) -> None:
         """Add a token to every row."""

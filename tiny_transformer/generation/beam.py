@@ -5,14 +5,15 @@ when the pool is full, or when no live hypothesis can still reach the n-best: lo
 only fall and a length counts at most at its limit, so that early end loses nothing.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tiny_transformer.backends.base import Backend
 from tiny_transformer.generation.batching import Request, RunningBatch, compacted
-from tiny_transformer.generation.sampling import forbid_early_end, likeliest_of_rows, log_normalizer, penalized
+from tiny_transformer.generation.sampling import forbid_early_end, penalized
 from tiny_transformer.generation.tokens import (
     FinishReason,
     Generated,
@@ -31,18 +32,8 @@ class Hypothesis:
     total: float
 
 
-@dataclass(frozen=True)
-class Scores:
-    """What the model says of the next token of some rows, and the best ways on."""
-
-    logits: np.ndarray  # R V
-    normalizers: Sequence[float]  # R
-    best: Sequence[Sequence[int]]  # R K: the likeliest ids, after penalty and minimum length
-    gains: Sequence[Sequence[float]]  # R K: what each adds to the total
-
-    def of(self, rows: slice) -> "Scores":
-        """Those of some rows."""
-        return Scores(self.logits[rows], self.normalizers[rows], self.best[rows], self.gains[rows])
+Alternatives = tuple[tuple[int, float], ...]
+Candidate = tuple[float, int, int, float, Alternatives]  # total, row of the parent, id, log-probability, beside it
 
 
 def beam_search(backend: Backend, request: Request) -> list[Generated]:
@@ -52,13 +43,8 @@ def beam_search(backend: Backend, request: Request) -> list[Generated]:
     running = RunningBatch(backend, request, request.options.num_beams)
     live = [searches[i] for i in running.fill(0)]
     while live:
-        scores = score(request, live, running.logits)
-        parents: list[list[int]] = []
-        first = 0
-        for search in live:
-            rows = slice(first, first + len(search.live))
-            parents.append([first + parent for parent in search.advance(scores.of(rows))])
-            first = rows.stop
+        found = candidates_of(request, live, running)
+        parents = [search.advance(*best) for search, best in zip(live, found, strict=True)]
         kept = compacted(np.array([not search.done for search in live]))
         live = [live[i] for i in kept]
         running.keep(np.array([parent for i in kept for parent in parents[i]], dtype=np.int64))
@@ -79,20 +65,37 @@ def staying(parents: Sequence[int]) -> list[int]:
     return [in_row[row] if row in in_row else next(others) for row in range(len(parents))]
 
 
-def score(request: Request, live: Sequence["TextSearch"], logits: np.ndarray) -> Scores:
-    """The best tokens of every row at once.
+def candidates_of(
+    request: Request, live: Sequence["TextSearch"], running: RunningBatch
+) -> Iterator[tuple[list[Candidate], int]]:
+    """For each text, its best extensions over all live hypotheses, best first, and the row of the first of these.
 
     Twice the beam: at most one extension of each hypothesis is the end, so enough are left to live on.
     """
-    options = request.options
-    hypotheses = [(search.prefix, hypothesis.ids) for search in live for hypothesis in search.live]
-    normalizers = log_normalizer(logits)  # R
-    ranked = penalized(logits, options, request.eos_id, [[*prefix, *ids] for prefix, ids in hypotheses])
-    ranked_normalizers = normalizers if ranked is logits else log_normalizer(ranked)
-    ranked = forbid_early_end(ranked, options, request.eos_id, [len(ids) for _, ids in hypotheses])
-    best = likeliest_of_rows(ranked, 2 * options.num_beams)  # R K
-    gains = np.take_along_axis(ranked, best, axis=1).astype(np.float64) - ranked_normalizers[:, None]
-    return Scores(logits, normalizers.tolist(), best.tolist(), gains.tolist())
+    options, logits, n_best = request.options, running.logits, 2 * request.options.num_beams
+    hypotheses = [(search.prefix, hypothesis) for search in live for hypothesis in search.live]
+    changed = penalized(logits, options, request.eos_id, [[*prefix, *found.ids] for prefix, found in hypotheses])
+    best, normalizers = running.rank(changed, n_best)  # R K, R
+    allowed = forbid_early_end(changed, options, request.eos_id, [len(found.ids) for _, found in hypotheses])
+    if allowed is not changed:
+        best, _ = running.rank(allowed, n_best)
+    gains = np.take_along_axis(allowed, best, axis=1).astype(np.float64) - normalizers[:, None]  # R K
+    if changed is not logits:
+        _, normalizers = running.rank(logits, 1)
+    totals = (np.array([found.total for _, found in hypotheses])[:, None] + gains).ravel()  # R·K
+    sizes = [len(search.live) for search in live]
+    k = best.shape[1]
+    # Stable: of equals the earlier hypothesis, and its earlier token.
+    order = np.lexsort((-totals, np.repeat(np.arange(len(live)), k * np.array(sizes))))
+    rows, ids = order // k, best.ravel()[order]
+    logprobs = logits[rows, ids].astype(np.float64) - normalizers[rows]
+    beside = [alternatives_of(row, float(n), options.alternatives) for row, n in zip(logits, normalizers, strict=True)]
+    columns = totals[order].tolist(), rows.tolist(), ids.tolist(), logprobs.tolist(), [beside[row] for row in rows]
+    first = 0
+    for size in sizes:
+        part = slice(first * k, first * k + min(size * k, n_best))
+        yield list(zip(*(column[part] for column in columns), strict=True)), first
+        first += size
 
 
 class TextSearch:
@@ -111,43 +114,32 @@ class TextSearch:
         """Whether nothing is left to try."""
         return not self.live
 
-    def advance(self, scores: Scores) -> list[int]:
-        """Extend every live hypothesis by a token; the parents of those that live on."""
+    def advance(self, candidates: Sequence[Candidate], first: int) -> list[int]:
+        """Extend the live hypotheses, in rows from `first` on; the rows of the parents of those that live on."""
+        n_beams = self._options.num_beams
         parents: list[int] = []
         live: list[Hypothesis] = []
-        for rank, (total, index, token_id) in enumerate(self._candidates(scores)):
-            parent = self.live[index]
+        for rank, (total, row, token_id, logprob, alternatives) in enumerate(candidates):
+            if total == -math.inf or (rank >= n_beams and len(live) == n_beams):
+                break
+            parent = self.live[row - first]
             ids = (*parent.ids, token_id)
             reason = self._request.finish_reason(ids, self._limit)
-            in_beam = rank < self._options.num_beams
-            if not (in_beam if reason else len(live) < self._options.num_beams):
+            if not (rank < n_beams if reason else len(live) < n_beams):
                 continue
-            row, normalizer = scores.logits[index], scores.normalizers[index]
-            alternatives = alternatives_of(row, normalizer, self._options.alternatives)
-            tokens = (*parent.tokens, GeneratedToken(token_id, float(row[token_id]) - normalizer, alternatives, reason))
+            tokens = (*parent.tokens, GeneratedToken(token_id, logprob, alternatives, reason))
             if reason:
-                self._pool.append(
-                    Generated(tokens, reason, length_score(total, len(tokens), self._options.length_penalty))
-                )
+                score = length_score(total, len(tokens), self._options.length_penalty)
+                self._pool.append(Generated(tokens, reason, score))
             else:
                 live.append(Hypothesis(ids, tokens, total))
-                parents.append(index)
+                parents.append(row)
         if self._settled(live):
             self.live = []
             return []
-        order = staying(parents)
+        order = staying([row - first for row in parents])
         self.live = [live[i] for i in order]
         return [parents[i] for i in order]
-
-    def _candidates(self, scores: Scores) -> list[tuple[float, int, int]]:
-        """(total, which live hypothesis, id) of the best extensions over all of them, best first."""
-        found = [
-            (hypothesis.total + gain, index, token_id)
-            for index, hypothesis in enumerate(self.live)
-            for token_id, gain in zip(scores.best[index], scores.gains[index], strict=True)
-            if gain > -np.inf
-        ]
-        return sorted(found, key=lambda candidate: -candidate[0])[: 2 * self._options.num_beams]
 
     def _settled(self, live: list[Hypothesis]) -> bool:
         """Whether no hypothesis of `live` can change the result."""

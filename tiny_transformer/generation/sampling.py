@@ -161,6 +161,11 @@ def likeliest_of_rows(logits: np.ndarray, k: int) -> np.ndarray:
     return _ordered(rows, ids, logits, k)
 
 
+def rank_rows(logits: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Ids (R, k) of each row's k highest logits (R V), and log Σ exp (R,): what a backend may do faster."""
+    return likeliest_of_rows(logits, k), log_normalizer(logits)
+
+
 def _nth_highest(values: np.ndarray, n: int) -> np.ndarray:
     return np.partition(values, -n, axis=1)[:, -n, None]  # R 1
 

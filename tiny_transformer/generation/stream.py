@@ -21,7 +21,6 @@ from tiny_transformer.generation.sampling import (
     draw_token,
     forbid_early_end,
     greedy,
-    log_normalizer,
     penalized,
     row_generator,
 )
@@ -98,7 +97,7 @@ def stream_batch(backend: Backend, request: Request) -> Iterator[list[tuple[int,
         chosen = choose(logits, live, written)
         scores = [logits.item(row, token_id) for row, token_id in enumerate(chosen)]
         check_finite(scores)
-        normalizers = iter(log_normalizer(logits).tolist()) if options.logprobs else repeat(math.nan)
+        normalizers = iter(running.rank(logits, 1)[1].tolist()) if options.logprobs else repeat(math.nan)
         step: list[tuple[int, GeneratedToken]] = []
         for row, (text, token_id, score) in enumerate(zip(live, chosen, scores, strict=True)):
             written[text].append(token_id)
