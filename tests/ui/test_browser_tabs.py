@@ -11,7 +11,8 @@ from tests.support.ui_fixtures import Served, models, served
 from tiny_transformer.generation.sampling import probabilities
 from tiny_transformer.text_model import load
 from tiny_transformer.ui.header import EXAMPLES
-from tiny_transformer.ui.inspection import inspect_answer
+from tiny_transformer.ui.inspection import attention_maps, inspect_answer, prompt_of
+from tiny_transformer.ui.markup import percent
 from tiny_transformer.ui.service import dialogue
 
 __all__ = ["browser", "models", "page_served"]
@@ -69,12 +70,56 @@ def test_look_inside_shows_tokens_alternatives_and_attention(browser: Browser, p
         expect(page.locator("#tt-positions canvas[data-drawn]")).to_be_visible()
 
 
+def test_attention_is_read_by_keyboard(browser: Browser, page_served: Served, models: dict[str, Path]) -> None:
+    """Each table is one stop of the Tab key; arrow keys lead to a cell, whose value is its name and is shown."""
+    model = load(models["chat"], "onnx")
+    prompt = prompt_of(model, dialogue([], "hello"))
+    maps = attention_maps(model, prompt, inspect_answer(model, prompt).ids, "decoder")
+    with visit(browser, page_served.url) as page:
+        page.get_by_role("tab", name="Look inside").click()
+        box_of(page, "inside").fill("hello")
+        page.locator("#tt-inside-run").click()
+        for part in ("#tt-map", "#tt-grid"):
+            expect(
+                page.locator(f"{part} table :is(button, td):not([tabindex='-1']):not(td:not([tabindex]))")
+            ).to_have_count(1)
+
+        def words(row: int, column: int) -> str:
+            weight = float(maps.weights[-1].mean(axis=0)[row, column])
+            return f"{maps.rows[row]} → {maps.columns[column]}: {percent(weight)}"
+
+        page.locator("#tt-map table button").first.focus()
+        for keys, row, column in (
+            (["ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight", "ArrowRight"], 3, 1),
+            (["ArrowRight", "ArrowRight", "ArrowRight", "ArrowUp"], 3, 3),  # nothing to see beyond
+            (["Home", "ArrowRight"], 3, 0),
+            (["Tab", "Shift+Tab"], 3, 0),
+            (["End", "ArrowDown"], 4, 3),
+        ):
+            for key in keys:
+                page.keyboard.press(key)
+            cell = page.locator("#tt-map tbody tr").nth(row).locator("td").nth(column)
+            expect(cell).to_be_focused()
+            expect(cell).to_have_role("gridcell")
+            expect(cell).to_have_accessible_name(words(row, column))
+            expect(page.locator(".tt-tip")).to_have_text(words(row, column))
+        page.keyboard.press("Enter")
+        expect(page.locator("#tt-steps h3")).to_contain_text(f"· {maps.rows[4]} (")
+        page.locator("#tt-grid [tabindex='0']").focus()
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("Enter")
+        expect(page.locator("#tt-head .selected")).to_have_text("2")
+        thumb = page.get_by_role("button", name="layer 2, head 2")
+        expect(thumb).to_have_attribute("aria-pressed", "true")  # it came anew
+        expect(thumb).to_be_focused()
+
+
 def test_the_odds_under_the_sliders_are_those_that_generation_draws_from(
     browser: Browser, page_served: Served, models: dict[str, Path]
 ) -> None:
     model = load(models["chat"], "onnx")
     asked = dialogue([], "hello")
-    found = inspect_answer(model, asked)
+    found = inspect_answer(model, prompt_of(model, asked))
     with visit(browser, page_served.url) as page:
         page.get_by_role("tab", name="Look inside").click()
         box_of(page, "inside").fill("hello")
