@@ -102,7 +102,8 @@
     if (!to) return;
     if (to.matches("td")) to.setAttribute("aria-label", wordsOf(to));
     to.tabIndex = -1;
-    to.focus();
+    to.focus({ preventScroll: true });
+    to.scrollIntoView({ block: "nearest", inline: "nearest" });
   };
   const tipAtKeyboard = () => {
     const to = document.activeElement;
