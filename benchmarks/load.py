@@ -41,7 +41,8 @@ KINDS = {
 }
 SHARES = {"chat": 5, "translate": 4, "story": 1}
 SHARED = "other work ran on the same cores, so seconds and answers per second are worse than on a machine of its own"
-MIXED = 120  # questions to measure batches with: several times what runs at once
+STATE_ROUNDS = 3  # in which pages that send many and few states take turns
+MIXED = 60  # questions to measure batches with
 BESIDE = 3  # long answers that a short question has to pass, each a search with eight beams
 
 
@@ -188,13 +189,18 @@ def beside_long_answers(url: str, question: Question) -> float:
 
 
 def batch_gain(
-    models: dict[str, TextModel], asked: Sequence[Question], record: Record, clients: int, repeats: int = 5
+    models: dict[str, TextModel],
+    asked: Sequence[Question],
+    record: Record,
+    costs_by_states: dict[str, float],
+    clients: int,
+    repeats: int = 3,
 ) -> dict[str, Any]:
     """How many times as many answers the page could give at most if its questions shared batches.
 
     An answer costs the page some time of the processor. Of that the model takes a part, measured here with the same
-    shares of questions; batches make this part cheaper and leave the rest, which is the server's, as it is. Alone and
-    together take turns.
+    shares of questions, alone and together in turns. The rest is the server's, and most of that goes into the states
+    of an answer that are sent while it grows. In a shared batch all answers grow slowly: every token is a state.
     """
     choose = random.Random(0)
     shares = {kind: len(record.seconds[kind]) / record.n_answers for kind in record.seconds}
@@ -220,15 +226,36 @@ def batch_gain(
         return 1e3 * (time.process_time() - began) / len(mix)
 
     costs = [(cost(alone), cost(together)) for _ in range(repeats)]
-    page = 1e3 * record.cpu_seconds / record.n_answers
-    gains = [page / (max(page - by_itself, 0.0) + shared) for by_itself, shared in costs]
+    each = costs_by_states["a state for every token"]
+    shared_page = [each - by_itself + shared for by_itself, shared in costs]
     return {
-        "page_cpu_ms": round(page, 1),
-        "model_alone_cpu_ms": round(statistics.median(by_itself for by_itself, _ in costs), 1),
-        "model_in_batch_cpu_ms": round(statistics.median(shared for _, shared in costs), 1),
-        "at_most": [round(gain, 2) for gain in gains],
-        "at_most_median": round(statistics.median(gains), 2),
+        "page_cpu_ms": {states: round(page, 1) for states, page in costs_by_states.items()},
+        "model_alone_cpu_ms": [round(by_itself, 1) for by_itself, _ in costs],
+        "model_in_batch_cpu_ms": [round(shared, 1) for _, shared in costs],
+        "at_most": {
+            states: [round(page / shared, 2) for shared in shared_page] for states, page in costs_by_states.items()
+        },
+        "at_most_median": {
+            states: round(statistics.median(page / shared for shared in shared_page), 2)
+            for states, page in costs_by_states.items()
+        },
     }
+
+
+def cost_by_states(asked: Sequence[Question], clients: int, seconds: float, *options: str) -> dict[str, float]:
+    """Milliseconds of the processor that an answer costs a page which sends every token, and one which sends none.
+
+    How many states an answer has depends on how fast it grows: these are the ends. Both pages take turns.
+    """
+    found: dict[str, Record] = {}
+    with served(*options, seconds_between=0.0) as every, served(*options, seconds_between=1e3) as one:
+        pages = {"a state for every token": every, "one state": one}
+        for url, _ in pages.values():
+            drive(url, asked, 4, 5)  # loads the models
+        for _ in range(STATE_ROUNDS):
+            for states, (url, pid) in pages.items():
+                found[states] = drive(url, asked, clients, seconds / STATE_ROUNDS, pid, found.get(states))
+    return {states: 1e3 * record.cpu_seconds / record.n_answers for states, record in found.items()}
 
 
 def cpu_seconds(pid: int) -> float:
@@ -243,11 +270,19 @@ def megabytes(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
+# The page with another time between two states of an answer.
+OTHER_STATES = """import sys
+from tiny_transformer.ui import server, streaming
+streaming.SECONDS_BETWEEN = float(sys.argv.pop(1))
+sys.exit(server.main())"""
+
+
 @contextmanager
-def served(*options: str) -> Iterator[tuple[str, int]]:
+def served(*options: str, seconds_between: float | None = None) -> Iterator[tuple[str, int]]:
     """The page as `python app.py` serves it: its address and its process."""
-    command = [sys.executable, str(ROOT / "app.py"), "--port", "0", *options]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    program = [str(ROOT / "app.py")] if seconds_between is None else ["-c", OTHER_STATES, str(seconds_between)]
+    command = [sys.executable, *program, "--port", "0", *options]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stderr is not None
     try:
         line = next(line for line in process.stderr if "is at http" in line)
@@ -278,7 +313,9 @@ def main() -> None:
         found = record.summary(options.rounds * options.seconds)
         short = next(question for question in asked if question.kind == "chat")
         found["short_beside_long_s"] = round(beside_long_answers(url, short), 2)
-    found["batches"] = batch_gain(models, asked, record, options.clients)
+    by_states = {"as it is": 1e3 * record.cpu_seconds / max(1, record.n_answers)}
+    by_states |= cost_by_states(asked, options.clients, options.seconds, *running)
+    found["batches"] = batch_gain(models, asked, record, by_states, options.clients)
     found |= {"machine": describe(), "clients": options.clients, "seconds": options.seconds, "rounds": options.rounds}
     found |= {"note": SHARED} if options.shared else {}
     for name, value in found.items():

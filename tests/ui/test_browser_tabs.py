@@ -273,6 +273,8 @@ def test_programmers_read_what_each_parameter_is_and_no_command_that_fails(
     page.locator("footer .show-api").click()
     panel = page.locator(".api-docs")
     expect(panel).to_contain_text("What the user says.")
+    expect(panel).to_contain_text('in the "translation"')
+    expect(panel).not_to_contain_text("1st")
     ways = panel.locator(".snippets li")
     expect(ways).to_have_text(["Python", "JavaScript", "CLI", "cURL", "MCP"])
     expect(ways.nth(3)).to_be_hidden()  # its command loses the event's id in bash
