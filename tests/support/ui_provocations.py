@@ -48,7 +48,8 @@ from tiny_transformer.parity import stored_report, write_report
 from tiny_transformer.parity.self_test import expected_logits
 from tiny_transformer.text_model import TextModel, load
 from tiny_transformer.ui import openai_api, routes
-from tiny_transformer.ui.inspection import inspect_answer
+from tiny_transformer.ui.inside_tab import NOT_KNOWN
+from tiny_transformer.ui.inspection import inspect_answer, prompt_of
 from tiny_transformer.ui.models import ModelStore
 from tiny_transformer.ui.page_settings import Limits
 from tiny_transformer.ui.service import PageService, check_history, check_text, dialogue, last_of
@@ -140,7 +141,7 @@ def page_limits(met: Met) -> None:
         *(lambda text=text: check_text(text, limits) for text in (None, "", "x" * 5_000, "\ud800")),
         lambda: check_history("text", limits),
         lambda: full.check_queue(),
-        lambda: too_slow.inspect(store.load("chat").model, dialogue([], "hi")),
+        lambda: too_slow.inspect(store.load("chat").model, prompt_of(store.load("chat").model, dialogue([], "hi"))),
         lambda: store.entry("nowhere"),
         lambda: store.first("translate"),
         lambda: store.chosen("chat", 7),  # type: ignore[arg-type]
@@ -256,7 +257,7 @@ def left_out(met: Met) -> None:
     ):
         met.said(model.prompt(content, max_new_tokens=8, **options).notices)
     met.said(translate.generate("word " * 40, max_new_tokens=1).notices)
-    met.said(inspect_answer(translate, "Hallo. Wie geht's?").notices)
+    met.said([*inspect_answer(translate, prompt_of(translate, "Hallo. Wie geht's?")).notices, NOT_KNOWN])
 
 
 def other_languages(met: Met) -> None:

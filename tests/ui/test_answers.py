@@ -30,6 +30,8 @@ from tiny_transformer.ui.inspection import (
     kinds_of,
     n_layers,
     position_table,
+    prompt_of,
+    read_answer,
     visible_tokens,
 )
 from tiny_transformer.ui.models import Loaded, ModelStore
@@ -115,9 +117,11 @@ def test_time_limit_ends_an_answer_and_says_so(service: PageService, options: di
 
 def test_time_limit_ends_a_look_inside_too(service: PageService) -> None:
     hurried = PageService(service.store, Limits(seconds=0.2))
+    model = service.store.load("translate", "onnx").model
+    prompt = prompt_of(model, "Guten Tag")
     with pytest.raises(InputError, match=r"longer than 0\.2 s"):
-        hurried.inspect(slow(service, "translate", 0.05), "Guten Tag")
-    assert len(service.inspect(service.store.load("translate", "onnx").model, "Guten Tag").ids) == 48
+        hurried.inspect(slow(service, "translate", 0.05), prompt)
+    assert len(service.inspect(model, prompt).ids) == 48
 
 
 def test_service_reads_the_dialogue_for_chat_and_the_last_text_for_translation(service: PageService) -> None:
@@ -303,7 +307,7 @@ def test_comparison_escapes_what_a_model_says(service: PageService) -> None:
 @pytest.mark.parametrize("name", ["chat", "translate"])
 def test_look_inside_gives_the_greedy_answer_with_its_probabilities(service: PageService, name: str) -> None:
     model = service.store.load(name, "onnx").model
-    found = inspect_answer(model, service.asked(name, "Hallo Welt"))
+    found = inspect_answer(model, prompt_of(model, service.asked(name, "Hallo Welt")))
     assert found.ids == model.generate("Hallo Welt", max_new_tokens=48).ids
     for token in found.written:
         probabilities = [choice.probability for choice in token.alternatives]
@@ -314,46 +318,85 @@ def test_look_inside_gives_the_greedy_answer_with_its_probabilities(service: Pag
 
 def test_look_inside_takes_the_first_sentence(service: PageService) -> None:
     model = service.store.load("translate", "onnx").model
-    found = inspect_answer(model, "Hallo Welt. Wie geht es dir?")
-    assert found.ids == inspect_answer(model, "Hallo Welt.").ids
+    found = inspect_answer(model, prompt_of(model, "Hallo Welt. Wie geht es dir?"))
+    assert found.ids == inspect_answer(model, prompt_of(model, "Hallo Welt.")).ids
     assert found.notices[0] == "This shows the first of 2 sentences."
     assert found.notices[1] == "This shows the first 48 tokens of the answer.", "it never ends by itself"
-    assert inspect_answer(model, "Hallo Welt.", [model.bundle.generation.eos_id]).notices == ()
-    maps = attention_maps(model, "Hallo Welt. Wie geht es dir?", found.ids, "cross")
-    assert maps.columns == attention_maps(model, "Hallo Welt.", found.ids, "cross").columns
+    assert inspect_answer(model, prompt_of(model, "Hallo Welt."), [model.bundle.generation.eos_id]).notices == ()
+    maps = attention_maps(model, prompt_of(model, "Hallo Welt. Wie geht es dir?"), found.ids, "cross")
+    assert maps.columns == attention_maps(model, prompt_of(model, "Hallo Welt."), found.ids, "cross").columns
 
 
 @pytest.mark.parametrize("name", ["chat", "translate"])
 def test_look_inside_is_the_same_on_every_backend(service: PageService, name: str) -> None:
-    inspections = [
-        inspect_answer(service.store.load(name, b).model, service.asked(name, "Guten Tag")) for b in ("eager", "onnx")
-    ]
+    loaded = [service.store.load(name, b).model for b in ("eager", "onnx")]
+    prompt = prompt_of(loaded[0], service.asked(name, "Guten Tag"))
+    inspections = [inspect_answer(model, prompt) for model in loaded]
     assert inspections[0].ids == inspections[1].ids
     chosen = [[token.chosen.probability for token in found.written] for found in inspections]
     np.testing.assert_allclose(chosen[0], chosen[1], rtol=1e-3)
     for kind in kinds_of(service.store.load(name, "onnx").model):
-        maps = [
-            attention_maps(
-                service.store.load(name, b).model, service.asked(name, "Guten Tag"), inspections[0].ids[:9], kind
-            )
-            for b in ("eager", "onnx")
-        ]
+        maps = [attention_maps(model, prompt, inspections[0].ids[:9], kind) for model in loaded]
         np.testing.assert_allclose(maps[0].weights, maps[1].weights, atol=1e-5)
         assert maps[0].weights.shape[-2:] == (len(maps[0].rows), len(maps[0].columns))
         np.testing.assert_allclose(maps[1].weights.sum(-1), 1.0, atol=1e-4)
         assert maps[0].weights.shape[0] == n_layers(service.store.load(name, "onnx").model, kind)
 
 
+def test_look_inside_reads_what_translation_reads(models: dict[str, Path]) -> None:
+    """Its spelling, the first sentence that is translated at all, and of a long sentence the first part."""
+    model = load(models["translate"], "onnx")
+    text = (
+        "It is nice today and we want to go for a walk. DER HUND SCHLÄFT UND DIE KATZE IST MÜDE. Wir gehen"
+        + " und gehen" * 30
+    )
+    prompt = prompt_of(model, text)
+    read = model.stream_tokens(text).prompts
+    assert len(read) > 2, "the last sentence comes in parts"
+    assert (prompt.source, prompt.prefix) == (read[0].source, read[0].prefix)
+    assert model.tokenizer.decode(prompt.source or ()) == "Der hund schläft und die katze ist müde."
+    copied = prompt_of(model, "This is English and it is not translated.")
+    assert copied.source == model.prompt("This is English and it is not translated.").source
+
+
+@pytest.mark.parametrize("name", ["chat", "translate"])
+def test_a_drawn_answer_is_looked_into_token_by_token(service: PageService, name: str) -> None:
+    """Teacher-forced: its own tokens, each with the probability that the model gave it when it was drawn."""
+    model = service.store.load(name, "onnx").model
+    controls = {"temperature": 1.0, "seed": 3, "max_new_tokens": 9}
+    last = last_of(service.answers(name, "onnx", dialogue([], "Hallo Welt. Wie geht es dir?"), controls))
+    assert last.max_new_tokens == 9
+    content = service.asked(name, "Hallo Welt. Wie geht es dir?")
+    assert last.first_ids == last.ids[:9] != tuple(model.generate(content, max_new_tokens=9).ids[:9])
+    again = model.stream_tokens(content, temperature=1.0, seed=3, max_new_tokens=9, alternatives=3)
+    drawn = [event.token for event in again][:9]
+    found = read_answer(model, prompt_of(model, content, last.max_new_tokens), last.first_ids)
+    assert found.ids == [token.id for token in drawn]
+    for shown, token in zip(found.written, drawn, strict=True):
+        assert shown.chosen.probability == pytest.approx(np.exp(token.logprob), rel=1e-3)
+        assert shown.alternatives[0].id == token.alternatives[0][0]
+    assert not [notice for notice in found.notices if "tokens" in notice], "nothing is left out, nothing is added"
+    long = read_answer(model, prompt_of(model, content), [70] * 49)
+    assert (len(long.ids), long.notices[-1]) == (48, "This shows the first 48 tokens of the answer.")
+
+
+def test_a_long_conversation_is_read_as_far_as_the_answer_read_it(service: PageService) -> None:
+    model = service.store.load("chat", "onnx").model
+    turns = dialogue([*dialogue([], "a" * 30), {"role": "assistant", "content": "b" * 10}], "c" * 10)
+    whole, cut = (prompt_of(model, turns, room) for room in (9, 48))
+    assert len(cut.prefix) < len(whole.prefix) == len(model.prompt(turns, max_new_tokens=9).prefix)
+
+
 def test_going_on_from_another_token_keeps_what_came_before(service: PageService) -> None:
     model = service.store.load("translate", "onnx").model
-    first = inspect_answer(model, "Guten Tag")
+    first = inspect_answer(model, prompt_of(model, "Guten Tag"))
     other = first.written[4].alternatives[2].id
-    second = inspect_answer(model, "Guten Tag", [*first.ids[:4], other])
+    second = inspect_answer(model, prompt_of(model, "Guten Tag"), [*first.ids[:4], other])
     assert second.ids[:5] == [*first.ids[:4], other]
     expected = model.generate("Guten Tag", prefix=second.ids[:5], max_new_tokens=43).ids
     assert second.ids[5:] == expected
     assert second.written[4].chosen.probability == pytest.approx(first.written[4].alternatives[2].probability, rel=1e-3)
-    ended = inspect_answer(model, "Guten Tag", [*first.ids[:3], model.bundle.generation.eos_id])
+    ended = inspect_answer(model, prompt_of(model, "Guten Tag"), [*first.ids[:3], model.bundle.generation.eos_id])
     assert len(ended.ids) == 4, "nothing comes after the end"
 
 
@@ -436,6 +479,6 @@ def test_generation_path_on_every_device(tmp_path: Path, device: str) -> None:
     with closing(stream_answer(model, dialogue([], "hello"), {"max_new_tokens": 20}, 60)) as answers:
         *_, last = answers
     assert last.text == expected.text
-    found = inspect_answer(model, dialogue([], "hello"))
+    found = inspect_answer(model, prompt_of(model, dialogue([], "hello")))
     assert found.ids[:20] == expected.ids
-    assert attention_maps(model, dialogue([], "hello"), found.ids, "decoder").weights.shape[0] == 2
+    assert attention_maps(model, prompt_of(model, dialogue([], "hello")), found.ids, "decoder").weights.shape[0] == 2

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Locator, expect
 
 from tests.support.ui_browser import (
     NEW_TOKENS,
@@ -26,6 +26,7 @@ from tests.support.ui_browser import (
 from tests.support.ui_fixtures import Served, models
 from tiny_transformer.text_model import load
 from tiny_transformer.ui.header import EXAMPLES
+from tiny_transformer.ui.inspection import visible_tokens
 
 __all__ = ["browser", "models", "page_served"]
 
@@ -201,25 +202,51 @@ def test_the_translator_keeps_paragraphs_and_its_text_can_be_copied(
         expect(page.locator("#tt-translate-status .tt-refused")).to_contain_text("at most 300")
 
 
+def drawn(line: Locator) -> list[int]:
+    """The tokens of an answer, by the line under it."""
+    return [int(i) for i in (line.get_attribute("data-ids") or "").split()]
+
+
 def test_an_answer_goes_to_the_other_tabs_with_its_conversation(
     browser: Browser, page_served: Served, models: dict[str, Path]
 ) -> None:
+    tokenizer = load(models["chat"], "onnx").tokenizer  # both have the same: bytes
     with visit(browser, page_served.url) as page:
-        limit_answers(page, 3)
+        limit_answers(page, 6)
+        page.locator("#tt-temperature input[type=number]").fill("1.5")
+        page.locator("#tt-temperature input[type=number]").press("Tab")
         send(page, "one")
         first = answered(page)
         send(page, "two")
         answered(page, 2)
+        open_page(page, page_served.url)  # a kept answer has its tokens, too
         page.get_by_role("button", name="Look inside this answer").last.click()
         expect(page.locator("#tt-inside-text textarea")).to_have_value("two")
         turns: Any = [("user", "one"), ("assistant", first), ("user", "two")]
         dialogue: Any = [{"role": role, "content": text} for role, text in turns]
         expected = load(models["chat"], "onnx").reply(dialogue, max_new_tokens=48)
+        assert drawn(page.locator("#tt-chat .tt-line").last) != expected.ids[:6]
         chips = page.locator("#tt-written [data-chip]")
+        expect(chips).to_have_text(visible_tokens(tokenizer, drawn(page.locator("#tt-chat .tt-line").last)))
+        expect(page.locator("#tt-read .tt-note")).to_have_count(0)
+        page.locator("#tt-inside-run").click()  # asked anew, the model writes
         expect(chips).to_have_count(len(expected.ids))
         assert "".join(chips.all_inner_texts()).replace("⟨end⟩", "") == expected.text
         page.locator("#tt-inside-alone").click()
         expect(page.locator("#tt-inside-alone")).to_be_hidden()
+        choose_model(page, "Translate")
+        page.get_by_role("tab").first.click()
+        limit_answers(page, 6)
+        translate(page, "Guten Tag. Wie geht es dir?")
+        translated(page)
+        ids = drawn(page.locator("#tt-translation-line .tt-line"))
+        open_page(page, page_served.url)
+        expect(page.locator("#tt-translation textarea")).not_to_have_value("")
+        page.locator("#tt-translation-ways .tt-carry-inside").click()
+        expect(page.locator("#tt-read")).to_contain_text("This shows the first of 2 sentences.")
+        expect(chips).to_have_text(visible_tokens(tokenizer, ids))
+        assert len(ids) == 6
+        choose_model(page, "Chat")
         page.get_by_role("tab").first.click()
         page.get_by_role("button", name="Compare this").first.click()
         expect(page.locator("#tt-compare-text textarea")).to_have_value("one")

@@ -11,7 +11,8 @@ from tests.support.ui_fixtures import Served, models, served
 from tiny_transformer.generation.sampling import probabilities
 from tiny_transformer.text_model import load
 from tiny_transformer.ui.header import EXAMPLES
-from tiny_transformer.ui.inspection import inspect_answer
+from tiny_transformer.ui.inspection import attention_maps, inspect_answer, prompt_of
+from tiny_transformer.ui.markup import percent
 from tiny_transformer.ui.service import dialogue
 
 __all__ = ["browser", "models", "page_served"]
@@ -27,7 +28,7 @@ def test_compare_runs_all_backends_to_a_verdict(browser: Browser, page_served: S
         rows = page.locator("#tt-verdict tbody tr")
         expect(rows).to_have_count(3)
         expect(rows.nth(2)).to_contain_text("equal")
-        expect(rows.nth(1)).to_contain_text("must be exact")
+        expect(rows.nth(1)).to_contain_text("exactly the same")
 
 
 def test_look_inside_shows_tokens_alternatives_and_attention(browser: Browser, page_served: Served) -> None:
@@ -69,12 +70,58 @@ def test_look_inside_shows_tokens_alternatives_and_attention(browser: Browser, p
         expect(page.locator("#tt-positions canvas[data-drawn]")).to_be_visible()
 
 
+def test_attention_is_read_by_keyboard(browser: Browser, page_served: Served, models: dict[str, Path]) -> None:
+    """Each table is one stop of the Tab key; arrow keys lead to a cell, whose value is its name and is shown."""
+    model = load(models["chat"], "onnx")
+    prompt = prompt_of(model, dialogue([], "hello"))
+    maps = attention_maps(model, prompt, inspect_answer(model, prompt).ids, "decoder")
+    with visit(browser, page_served.url) as page:
+        page.get_by_role("tab", name="Look inside").click()
+        box_of(page, "inside").fill("hello")
+        page.locator("#tt-inside-run").click()
+        for part in ("#tt-map", "#tt-grid"):
+            expect(
+                page.locator(f"{part} table :is(button, td):not([tabindex='-1']):not(td:not([tabindex]))")
+            ).to_have_count(1)
+
+        def words(row: int, column: int) -> str:
+            weight = float(maps.weights[-1].mean(axis=0)[row, column])
+            return f"{maps.rows[row]} → {maps.columns[column]}: {percent(weight)}"
+
+        page.locator("#tt-map table button").first.focus()
+        for keys, row, column in (
+            (["ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight", "ArrowRight"], 3, 1),
+            (["ArrowRight", "ArrowRight", "ArrowRight", "ArrowUp"], 3, 3),  # nothing to see beyond
+            (["Home", "ArrowRight"], 3, 0),
+            (["Tab", "Shift+Tab"], 3, 0),
+            (["Control+End"], len(maps.rows) - 1, len(maps.columns) - 1),
+            (["Control+Home", "ArrowDown", "ArrowDown", "ArrowDown", "End", "ArrowDown"], 4, 3),
+        ):
+            for key in keys:
+                page.keyboard.press(key)
+            cell = page.locator("#tt-map tbody tr").nth(row).locator("td").nth(column)
+            expect(cell).to_be_focused()
+            expect(cell).to_be_in_viewport(ratio=1)
+            expect(cell).to_have_role("gridcell")
+            expect(cell).to_have_accessible_name(words(row, column))
+            expect(page.locator(".tt-tip")).to_have_text(words(row, column))
+        page.keyboard.press("Enter")
+        expect(page.locator("#tt-steps h3")).to_contain_text(f"· {maps.rows[4]} (")
+        page.locator("#tt-grid [tabindex='0']").focus()
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("Enter")
+        expect(page.locator("#tt-head .selected")).to_have_text("2")
+        thumb = page.get_by_role("button", name="layer 2, head 2")
+        expect(thumb).to_have_attribute("aria-pressed", "true")  # it came anew
+        expect(thumb).to_be_focused()
+
+
 def test_the_odds_under_the_sliders_are_those_that_generation_draws_from(
     browser: Browser, page_served: Served, models: dict[str, Path]
 ) -> None:
     model = load(models["chat"], "onnx")
     asked = dialogue([], "hello")
-    found = inspect_answer(model, asked)
+    found = inspect_answer(model, prompt_of(model, asked))
     with visit(browser, page_served.url) as page:
         page.get_by_role("tab", name="Look inside").click()
         box_of(page, "inside").fill("hello")
@@ -226,6 +273,8 @@ def test_programmers_read_what_each_parameter_is_and_no_command_that_fails(
     page.locator("footer .show-api").click()
     panel = page.locator(".api-docs")
     expect(panel).to_contain_text("What the user says.")
+    expect(panel).to_contain_text('in the "translation"')
+    expect(panel).not_to_contain_text("1st")
     ways = panel.locator(".snippets li")
     expect(ways).to_have_text(["Python", "JavaScript", "CLI", "cURL", "MCP"])
     expect(ways.nth(3)).to_be_hidden()  # its command loses the event's id in bash

@@ -1,6 +1,8 @@
 """The handlers of the page, called as Gradio calls them, without a browser."""
 
 import asyncio
+import html
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -17,23 +19,27 @@ from tiny_transformer.errors import InputError
 from tiny_transformer.generation.options import OptionInfo
 from tiny_transformer.text_model import load
 from tiny_transformer.ui.about_tab import about
+from tiny_transformer.ui.answer_line import working_line
 from tiny_transformer.ui.api import with_options
-from tiny_transformer.ui.chat_tab import ChatTab, from_visitor, seconds_waited, turns
+from tiny_transformer.ui.chat_tab import ChatTab, from_model, from_visitor, seconds_waited, turns
 from tiny_transformer.ui.compare_tab import CompareTab
 from tiny_transformer.ui.controls import _control, defaults
 from tiny_transformer.ui.handlers import beside, language_of, user_errors
 from tiny_transformer.ui.header import availability, build_header
 from tiny_transformer.ui.i18n import STRINGS
 from tiny_transformer.ui.inside_tab import InsideTab
+from tiny_transformer.ui.inspection import visible_tokens
 from tiny_transformer.ui.models import ModelStore
 from tiny_transformer.ui.page import build_page, translations
 from tiny_transformer.ui.page_settings import Limits
 from tiny_transformer.ui.service import OFFERED, PageService
+from tiny_transformer.ui.streaming import Answer
 
 __all__ = ["models"]
 
 ENGLISH = gr.Request(headers={"accept-language": "en"})
 CHINESE = gr.Request(headers={"accept-language": "zh-CN"})
+FIRST = Answer(backend="onnx", first_ids=(70, 71), max_new_tokens=7)
 CONTROLS: dict[str, Any] = dict.fromkeys(OFFERED) | {"temperature": 0, "max_new_tokens": 12, "num_beams": 1}
 
 
@@ -227,7 +233,7 @@ def test_comparison_streams_cards_and_ends_with_a_verdict(tabs: dict[str, Any]) 
 def test_look_inside_fills_every_part_and_goes_another_way(tabs: dict[str, Any]) -> None:
     inside: InsideTab = tabs["inside"]
     read, written, seen, panel, kind, layer, _, grid, picture, positions, *views = inside._inspect(
-        "Guten Tag", "translate", "onnx", ENGLISH
+        "Guten Tag", "translate", "onnx", "", ENGLISH
     )
     assert read.count("tt-chip") > 5
     assert written.count("data-chip") == len(seen["ids"]) == 48
@@ -254,13 +260,63 @@ def test_look_inside_fills_every_part_and_goes_another_way(tabs: dict[str, Any])
     assert radio.value == "2"
 
 
+def test_look_inside_shows_the_answer_that_came_with_its_question(tabs: dict[str, Any], chat: ChatTab) -> None:
+    """Not one token more, whatever is chosen then; another token at a position goes on from there."""
+    inside: InsideTab = tabs["inside"]
+    shown = answer_to(chat, chat._send("one", [], "chat", ENGLISH)[0], temperature=1.0, seed=4)[-1]
+    room, ids = re.findall(r'data-room="(\d+)" data-ids="([\d ]+)"', shown[-1]["content"][1]["text"])[0]
+    answer = json.dumps({"room": int(room), "ids": [int(i) for i in ids.split()]})
+    read, written, seen, *_ = inside._inspect([*turns(shown)[:-1]], "chat", "onnx", answer, ENGLISH)
+    chips = re.findall(r"data-chip=.*?>(.*?)</button>", written)
+    tokenizer = inside._service.store.bundle("chat").tokenizer
+    assert tokenizer.decode(seen["ids"]) == turns(shown)[-1]["content"]
+    assert [html.unescape(chip) for chip in chips] == [*visible_tokens(tokenizer, seen["ids"])]
+    assert len(seen["ids"]) == int(room) == 12
+    assert "tt-note" not in read
+    assert (
+        inside._token(seen, "decoder", "1", "2", gr.EventData(None, {"position": 11}), ENGLISH)[0]["ids"] == seen["ids"]
+    )
+    without = inside._switched(seen, gr.EventData(None, {"off": ["decoder.1"]}), ENGLISH)
+    assert without.count("<li") == 2 * 48, "what was drawn is no measure: both write greedily"
+    event = gr.EventData(None, {"position": 2, "id": seen["ids"][5]})
+    other = inside._other_way(seen, "decoder", "1", "2", event, ENGLISH)[2]
+    assert other["ids"][:3] == [*seen["ids"][:2], seen["ids"][5]]
+    assert len(other["ids"]) == 48
+    stopped = chat._stopped([*shown[:-1], from_model("ab", working_line("en", FIRST))], ENGLISH)[0][-1]["content"][1][
+        "text"
+    ]
+    assert 'data-room="7" data-ids="70 71"' in stopped
+    assert "tt-carry-inside" in stopped
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "{}", "[]", "x", "7", '{"room": 9, "ids": []}', '{"room": 9, "ids": [262]}', '{"room": 9, "ids": [-1]}',
+        '{"room": 9, "ids": "70"}', '{"room": 0, "ids": [70]}', '{"room": true, "ids": [70]}', '{"ids": [70]}',
+        '{"room": 1e99, "ids": [70]}', "[" * 100_000, ["70"],
+    ],
+)  # fmt: skip
+def test_tokens_that_are_no_answer_are_not_shown_as_one(tabs: dict[str, Any], answer: Any) -> None:
+    read, _, seen, *_ = tabs["inside"]._inspect("hello", "chat", "onnx", answer, ENGLISH)
+    assert len(seen["ids"]) == 48
+    assert "The tokens of that answer are not known" in read
+    assert "not known" not in tabs["inside"]._inspect("hello", "chat", "onnx", "", ENGLISH)[0]
+
+
+def test_more_tokens_than_fit_are_cut(tabs: dict[str, Any]) -> None:
+    answer = json.dumps({"room": 1, "ids": [70] * 1000})
+    seen = tabs["inside"]._inspect("x" * 90, "chat", "onnx", answer, ENGLISH)[2]
+    assert seen["ids"] == [70] * 3, "the context has 96 slots, 93 of them read"
+
+
 @pytest.mark.parametrize(
     "event",
     [{"position": -1, "id": 3}, {"position": 999, "id": 3}, {"position": 1, "id": "x"}, {"position": 1, "id": 262}],
 )
 def test_look_inside_refuses_a_position_that_is_not_there(tabs: dict[str, Any], event: dict[str, Any]) -> None:
     inside: InsideTab = tabs["inside"]
-    seen = inside._inspect("Guten Tag", "translate", "onnx", ENGLISH)[2]
+    seen = inside._inspect("Guten Tag", "translate", "onnx", "", ENGLISH)[2]
     with pytest.raises(gr.Error):
         user_errors(inside._other_way)(seen, "cross", "1", "2", gr.EventData(None, event), ENGLISH)
     with pytest.raises(gr.Error):
@@ -292,7 +348,7 @@ def test_look_inside_refuses_a_part_that_is_not_there(
 ) -> None:
     inside: InsideTab = tabs["inside"]
     seen = {"text": "Guten Tag", "name": "translate", "backend": "onnx", "ids": [70] * 48}
-    seen |= {"position": 3, "query": None, "box": "embedding"}
+    seen |= {"given": False, "room": 48, "position": 3, "query": None, "box": "embedding"}
     picked = () if handler in ("_other_box", "_switched") else ("cross", "1", "2")
     with pytest.raises(gr.Error):
         user_errors(getattr(inside, handler))(seen, *picked, gr.EventData(None, event), ENGLISH)
@@ -306,7 +362,7 @@ def test_a_folder_without_the_inner_graph_says_what_adds_it(tmp_path: Path, mode
     inside: InsideTab = in_a_loop(lambda: build_tabs(service))["inside"]
     for request, words in ((ENGLISH, "has no inside.onnx yet"), (CHINESE, "还没有 inside.onnx")):
         *_, grid, picture, _, lens, boxes, board, without, odds, steps, lens_one, box = inside._inspect(
-            "hello", "chat", "onnx", request
+            "hello", "chat", "onnx", "", request
         )
         for view in (lens, boxes, board, steps):
             assert words in view
@@ -321,7 +377,7 @@ def test_only_a_token_that_can_be_written_can_be_chosen(tmp_path: Path) -> None:
     bundle = random_bundle(tmp_path / "translate", tiny_config(output_vocab_size=270), "translate")
     service = PageService(ModelStore([str(bundle.folder)], "eager"), Limits())
     inside: InsideTab = in_a_loop(lambda: build_tabs(service))["inside"]
-    seen = inside._inspect("Guten Tag", "translate", "eager", ENGLISH)[2]
+    seen = inside._inspect("Guten Tag", "translate", "eager", "", ENGLISH)[2]
     for token in (270, 299):
         event = gr.EventData(None, {"position": 0, "id": token})
         with pytest.raises(gr.Error, match="269"):

@@ -18,7 +18,7 @@ from tiny_transformer.commands.init import random_bundle
 from tiny_transformer.generation.sampling import likeliest
 from tiny_transformer.inner_values import LENS, attentions_of, switches_without
 from tiny_transformer.text_model import TextModel, load
-from tiny_transformer.ui.inspection import MAX_SHOWN, chances, inspect_answer
+from tiny_transformer.ui.inspection import MAX_SHOWN, chances, inspect_answer, prompt_of
 from tiny_transformer.ui.laboratory import (
     Pass,
     attention_steps,
@@ -46,9 +46,10 @@ class Looked:
     def __init__(self, folder: Path) -> None:
         self.model = load(folder, "eager")
         text = "Guten Tag"
-        self.content: Any = dialogue([], text) if self.model.task == "chat" else text
-        self.answer = inspect_answer(self.model, self.content)
-        self.look: Pass = pass_over(self.model, InsideGraph(Bundle.open(folder)), self.content, self.answer.ids)
+        self.prompt = prompt_of(self.model, dialogue([], text) if self.model.task == "chat" else text)
+        self.answer = inspect_answer(self.model, self.prompt)
+        graph = InsideGraph(Bundle.open(folder))
+        self.look: Pass = pass_over(self.model.tokenizer, graph, self.prompt, self.answer.ids)
         self.at = self.look.n_prefix - 1 + WRITTEN
         self.wanted = self.hooks(switches_without(self.look.config))
 
@@ -173,11 +174,11 @@ def test_the_map_says_the_shapes_of_the_weights(looked: Looked) -> None:
 def test_without_parts_the_model_is_eager_without_them(looked: Looked, off: list[str]) -> None:
     switches = switches_of(looked.look.config, off)
     partial = TextModel(looked.model.bundle, PartialBackend(looked.look.graph, switches))
-    kept = chances(partial, looked.content, looked.answer.ids)
+    kept = chances(partial, looked.prompt, looked.answer.ids)
     wanted = softmax(looked.hooks(switches)["logits"][0])
     assert abs(kept[WRITTEN] - wanted[looked.answer.ids[WRITTEN]]) < 1e-4
-    found = inspect_answer(partial, looked.content)
-    written = chances(partial, looked.content, found.ids)
+    found = inspect_answer(partial, looked.prompt)
+    written = chances(partial, looked.prompt, found.ids)
     np.testing.assert_allclose([token.chosen.probability for token in found.written], written, atol=1e-6)
     page = without_view(looked.answer, found, kept, len(off), "en")
     assert page.count("<tr>") == 1 + len(looked.answer.written)
@@ -185,7 +186,7 @@ def test_without_parts_the_model_is_eager_without_them(looked: Looked, off: list
 
 def test_with_everything_on_the_answer_is_the_models(looked: Looked) -> None:
     partial = TextModel(looked.model.bundle, PartialBackend(looked.look.graph, switches_of(looked.look.config, [])))
-    assert inspect_answer(partial, looked.content).ids == looked.answer.ids
+    assert inspect_answer(partial, looked.prompt).ids == looked.answer.ids
     beams = (
         partial.generate("abc", num_beams=2, max_new_tokens=4),
         looked.model.generate("abc", num_beams=2, max_new_tokens=4),

@@ -10,6 +10,7 @@ from gradio_client import Client
 from tests.support.ui_fixtures import Served, served
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.ui.about_tab import about
+from tiny_transformer.ui.header import EXAMPLES
 from tiny_transformer.ui.page_settings import DEFAULT_MODELS
 
 pytestmark = pytest.mark.long
@@ -42,6 +43,13 @@ def test_it_chats_and_translates(client: Client) -> None:
     assert re.search(r"\b(well|good|great|fine)\b", client.predict("Hello! How are you?", api_name="/chat").lower())
     assert re.search(r"\bdog\b.*\btable\b", client.predict("Der Hund liegt unter dem Tisch.", api_name="/translate"))
     assert "Beijing" in client.predict("我明天要去北京。", api_name="/translate")
+
+
+def test_it_translates_a_letter_sentence_by_sentence(client: Client) -> None:
+    thanks, middle, end = client.predict(EXAMPLES["translate"][-1], api_name="/translate").split("\n\n")
+    assert "letter" in thanks
+    assert re.fullmatch(r".*Saturday.*[.!] .*\b(children|kids)\b.*[.!]", middle)
+    assert end
 
 
 @pytest.mark.parametrize("model", ["chat", "translate"])

@@ -20,6 +20,9 @@ from tiny_transformer.ui.streaming import Answer
 _FIRST = ("max_new_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "num_beams", "seed")
 
 
+RESULTS = {"chat": "text", "translate": "translation", "answer": "answer", "compare": "comparison"}  # of each endpoint
+
+
 def add_endpoints(service: PageService) -> None:
     """Register the endpoints on the page being built."""
 

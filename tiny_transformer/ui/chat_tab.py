@@ -10,11 +10,11 @@ import gradio as gr
 
 from tiny_transformer.errors import InputError, TinyTransformerError
 from tiny_transformer.tokenizer import Message
-from tiny_transformer.ui.answer_line import answer_line, stopped_line
+from tiny_transformer.ui.answer_line import answer_line, stopped_line, working_line
 from tiny_transformer.ui.controls import build_controls, defaults
 from tiny_transformer.ui.handlers import QUIET, UNQUEUED, beside, in_turn, language_of, user_errors
 from tiny_transformer.ui.header import Header, examples
-from tiny_transformer.ui.i18n import Language, say
+from tiny_transformer.ui.i18n import say
 from tiny_transformer.ui.service import FROM_MODEL, NO_TEXT, OFFERED, PageService
 from tiny_transformer.ui.translator import TranslatorPane
 
@@ -86,11 +86,6 @@ def up_to_last_question(shown: object) -> list[Shown]:
     while messages and messages[-1].get("role") != "user":
         messages.pop()
     return messages
-
-
-def pending_line(language: Language, began: float) -> str:
-    """Reserves the line's room, so that nothing moves when it comes, and keeps when the message was sent."""
-    return f'<span class="tt-line" data-began="{began:.3f}">{say(language, "working")}</span>'
 
 
 def seconds_waited(shown: object) -> float:
@@ -264,7 +259,7 @@ class ChatTab:
         text = self._service.text(message)
         self._service.store.bundle(name)
         self._service.check_queue()
-        pending = from_model("", pending_line(language_of(request), time.time()))
+        pending = from_model("", working_line(language_of(request), began=time.time()))
         return [*shown, from_visitor(text), pending], gr.Button(visible=False), gr.Button(visible=True)
 
     def _answer(self, request: gr.Request, shown: list[Shown], name: str, backend: str, *values: Any) -> Iterator[Any]:
@@ -294,7 +289,7 @@ class ChatTab:
         try:
             with closing(self._service.answers(name, backend, turns(kept), controls)) as answers:
                 for answer in answers:
-                    line = pending_line(language, began - waited)
+                    line = working_line(language, answer, began - waited)
                     if answer.finish_reason is not None:
                         limit = self._service.limits.seconds
                         line = answer_line(answer, language, seconds=limit, drawn_at=drawn_at, waited=waited)
@@ -309,9 +304,11 @@ class ChatTab:
 
     def _stopped(self, shown: object, request: gr.Request) -> tuple[list[Shown], gr.Button, gr.Button]:
         """The work has ended already; keep what came of it and say so."""
-        messages = plain(shown)
+        language, messages = language_of(request), plain(shown)
         if messages and messages[-1].get("role") == "assistant":
-            messages[-1] = from_model(message_text(messages[-1]) or "", stopped_line(language_of(request)))
+            text, *lines = _texts(messages[-1])
+            line = stopped_line(language, "".join(lines))
+            messages[-1] = from_model(original(text), line + (say(language, "ways_on") if text.strip() else ""))
         return messages, *_ready()
 
     def _show_model(self, name: str, request: gr.Request) -> tuple[Any, ...]:

@@ -86,13 +86,20 @@ window.tt = (() => {
     if (begun) list();
   };
 
-  // The answer that "Look inside" or "Compare" was pressed on: its question, and what was said before it.
+  // The tokens of an answer, which stand in the line under it.
+  const lineOf = (message) => String(message?.content?.[1]?.text ?? "");
+  const tokens = (line) => {
+    const found = /data-room="(\d+)" data-ids="([\d ]+)"/.exec(line);
+    return found ? JSON.stringify({ room: Number(found[1]), ids: found[2].split(" ").map(Number) }) : "";
+  };
+
+  // The answer that "Look inside" or "Compare" was pressed on: its question, what was said before it, and its tokens.
   const question = (shown, source, owner) => {
-    if (tasks()[owner] === "translate") return [tt.translated ?? source, ""];
+    if (tasks()[owner] === "translate") return [tt.translated ?? source, "", tokens(lineOf(parsed(known)?.shown?.[1])) || "{}"];
     const answers = shown.flatMap((message, position) => (message.role === "assistant" ? [position] : []));
     const at = (answers[tt.pressed] ?? shown.length) - 1;
     const before = shown.slice(0, Math.max(0, at)).map((message) => ({ role: message.role, content: said(message) }));
-    return [said(shown[at]), before.length ? JSON.stringify(before) : ""];
+    return [said(shown[at]), before.length ? JSON.stringify(before) : "", tokens(lineOf(shown[at + 1])) || "{}"];
   };
 
   // Once, when it is complete: those who hear the page should not hear every state of it.
@@ -122,9 +129,11 @@ window.tt = (() => {
     },
     begin: (source) => { tt.translated = source; show(null); },
     keep: (shown, owner) => { if (tasks()[owner] !== "translate") keep(shown, owner); },
-    keepTranslation: (text, owner) => {
-      if (tasks()[owner] === "translate" && text && tt.translated)
-        keep([{ role: "user", content: tt.translated }, { role: "assistant", content: text }], owner);
+    keepTranslation: (text, line, owner) => {
+      if (tasks()[owner] !== "translate" || !text || !tt.translated) return;
+      // The line under a translation is not shown again, but Look inside needs the tokens in it.
+      const told = tokens(line) ? line : lineOf(parsed(known)?.shown?.[1]);
+      keep([{ role: "user", content: tt.translated }, { role: "assistant", content: [{ text }, { text: told }] }], owner);
     },
     question,
     announce,

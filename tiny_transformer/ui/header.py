@@ -193,10 +193,11 @@ class PromptBox:
             )
             self.run = gr.Button(i18n(f"{name}_run"), variant="primary", elem_id=f"tt-{name}-run", scale=0)
         self.before = gr.Textbox(visible="hidden", label=i18n(f"{name}_text"))  # what was said before it, as JSON
+        self.answer = gr.Textbox(visible="hidden", label=i18n(f"{name}_text"))  # whose tokens came with it, as JSON
         self.alone = gr.Button(i18n("carried"), elem_id=f"tt-{name}-alone", elem_classes="tt-carried", visible=False)
         self.status = gr.HTML(elem_id=f"tt-{name}-status", elem_classes="tt-status")
         self._carried = header.carry[name].click(
-            None, [*header.answers, header.model], [self.box, self.before], js=CARRIED, **QUIET
+            None, [*header.answers, header.model], [self.box, self.before, self.answer], js=CARRIED, **QUIET
         )
         self.before.change(None, self.before, self.alone, js=SEEN, **QUIET)
         gr.on([self.alone.click, header.model.change], None, None, self.before, js="() => ['']", **QUIET)
@@ -213,8 +214,9 @@ class PromptBox:
         """
         answer = beside(self._with_conversation(handler), len(outputs))
         asks = [self.run.click, self.box.submit]
-        entered = gr.on(asks, beside(self._enter, 0), [self.box, self.before], self.status, **UNQUEUED)
-        carried = self._carried.then(beside(self._enter, 0), [self.box, self.before], self.status, **UNQUEUED)
+        asked = [self.box, self.before]
+        entered = gr.on(asks, beside(self._enter_anew, 1), asked, [self.answer, self.status], **UNQUEUED)
+        carried = self._carried.then(beside(self._enter, 0), asked, self.status, **UNQUEUED)
         for entering in (entered, carried):
             entering.success(answer, [*inputs, self.before], [*outputs, self.status], **self.work)
 
@@ -256,6 +258,11 @@ class PromptBox:
     def work(self) -> dict[str, Any]:
         """How the tab's work waits."""
         return in_turn(self._service.limits.running, self.status)
+
+    def _enter_anew(self, text: object, before: object, request: gr.Request) -> str:
+        """A text that was typed has no answer yet."""
+        self._enter(text, before, request)
+        return ""
 
     def _enter(self, text: object, before: object, request: gr.Request) -> None:
         self._service.question(self._asked(text, before))

@@ -1,20 +1,23 @@
 """The tab Look inside: tokens as chips, the odds of one of them, and the laboratory that takes the pass apart."""
 
 import html
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import gradio as gr
 
 from tiny_transformer.checks import check_whole
-from tiny_transformer.errors import BackendError, InputError
+from tiny_transformer.errors import BackendError, InputError, Sentence
+from tiny_transformer.generation.prompt import Prompt, checked_ids
 from tiny_transformer.text_model import TextModel
-from tiny_transformer.tokenizer import Message
 from tiny_transformer.ui.handlers import QUIET, language_of, user_errors
 from tiny_transformer.ui.header import Header, PromptBox
 from tiny_transformer.ui.i18n import Language, say, translated
 from tiny_transformer.ui.inspection import (
     MAX_SHOWN,
+    MAX_WRITTEN,
     Inspection,
     Maps,
     Written,
@@ -23,6 +26,8 @@ from tiny_transformer.ui.inspection import (
     kinds_of,
     n_layers,
     position_table,
+    prompt_of,
+    read_answer,
 )
 from tiny_transformer.ui.laboratory import (
     Pass,
@@ -48,6 +53,8 @@ from tiny_transformer.ui.markup import empty, notes, percent, said, section
 from tiny_transformer.ui.model_views import box_view, model_map, switch_board, without_view
 from tiny_transformer.ui.service import NO_TEXT, PageService
 
+MAX_ROOM = 1_000_000  # tokens; more than any context
+NOT_KNOWN = Sentence("The tokens of that answer are not known; this is what the model writes now.")
 # `laboratory.js` sends what a button asks through this.
 ASKS = "element.ttAsk = (question) => trigger('select', question);"
 
@@ -106,8 +113,9 @@ def position_picture(model: TextModel, language: Language) -> str:
 class InsideTab:
     """The components and what happens between them. Of a visitor only the last text and its ids are kept.
 
-    What is kept is a dictionary: text, name, backend, ids of the answer, the chosen position of it, the row of the
-    attention map whose steps are shown (None: that of the position), and the chosen box of the model's map.
+    What is kept is a dictionary: text, name, backend, ids of the answer, whether they were given with it, the tokens
+    that the prompt leaves room for, the chosen position of the answer, the row of the attention map whose steps are
+    shown (None: that of the position), and the chosen box of the model's map.
     """
 
     def __init__(self, service: PageService, header: Header, i18n: gr.I18n) -> None:
@@ -146,7 +154,8 @@ class InsideTab:
         token = [self.odds, self.steps, self.lens_one, self.box]  # what belongs to one token of the answer
         fixed = [self.grid, self.map, self.positions, self.lens, self.boxes, self.board, self.without]
         shown = [self.read, self.written, self.seen, self.panel, *picks, *fixed, *token]
-        prompt_box.answered_by(self._inspect, [prompt_box.box, header.model, header.backend], shown)
+        asked = [prompt_box.box, header.model, header.backend, prompt_box.answer]
+        prompt_box.answered_by(self._inspect, asked, shown)
         picked = [self.seen, *picks]
         quiet = {**prompt_box.work, "show_progress": "hidden"}
         self.odds.select(user_errors(self._other_way), picked, shown, **prompt_box.work)
@@ -161,8 +170,11 @@ class InsideTab:
         cleared = [self.read, self.written, self.odds, self.panel, self.seen]
         header.model.change(user_errors(self._clear), None, cleared, **QUIET)
 
-    def _inspect(self, text: object, name: str, backend: str, request: gr.Request) -> tuple[Any, ...]:
-        return self._shown({"text": self._service.question(text), "name": name, "backend": backend, "ids": []}, request)
+    def _inspect(self, text: object, name: str, backend: str, answer: object, request: gr.Request) -> tuple[Any, ...]:
+        """A text with the answer that came with it; without one, what the model writes now."""
+        tokens = given_tokens(answer, self._service.store.bundle(name).config.n_outputs)
+        seen = {"text": self._service.question(text), "name": name, "backend": backend, **tokens}
+        return self._shown(seen, request, notices=() if tokens["given"] or not answer else (NOT_KNOWN,))
 
     def _other_way(
         self, seen: dict[str, Any] | None, kind: str, layer: str, head: str, event: gr.EventData, request: gr.Request
@@ -172,15 +184,22 @@ class InsideTab:
         position = _position(seen, event)
         n_outputs = self._service.store.bundle(seen["name"]).config.n_outputs
         token = check_whole("id", _asked(event, "id"), 0, n_outputs - 1, InputError)
-        seen = {**seen, "ids": [*seen["ids"][:position], token], "position": position, "query": None}
+        ids = [*seen["ids"][:position], token]
+        seen = {**seen, "ids": ids, "given": False, "position": position, "query": None}
         return self._shown(seen, request, (kind, layer, head))
 
     def _shown(
-        self, seen: dict[str, Any], request: gr.Request, picked: tuple[str, str, str] | None = None
+        self,
+        seen: dict[str, Any],
+        request: gr.Request,
+        picked: tuple[str, str, str] | None = None,
+        notices: tuple[Sentence, ...] = (),
     ) -> tuple[Any, ...]:
         language = language_of(request)
-        model = self._model(seen)
-        found = self._service.inspect(model, self._content(seen), seen["ids"])
+        model, prompt = self._model(seen), self._prompt(seen)
+        ids = seen["ids"][: model.config.max_length - len(prompt.prefix)]  # a browser may send what never fitted
+        found = read_answer(model, prompt, ids) if seen["given"] and ids else self._service.inspect(model, prompt, ids)
+        found = replace(found, notices=(*notices, *found.notices))
         # Of a new answer, the token that the model was least sure of is the one worth a look.
         doubtful = min(range(len(found.written)), key=lambda i: found.written[i].chosen.probability)
         seen = {"position": doubtful, "query": None, "box": "embedding", **seen, "ids": found.ids}
@@ -210,7 +229,7 @@ class InsideTab:
         """Another token of the answer is chosen."""
         seen = _of_text(seen)
         seen = {**seen, "position": _position(seen, event), "query": None}
-        found = self._service.inspect(self._model(seen), self._content(seen), seen["ids"])
+        found = read_answer(self._model(seen), self._prompt(seen), seen["ids"])
         steps = self._steps(seen, kind, layer, head, language_of(request))
         return seen, *self._of_token(seen, found, steps, language_of(request))
 
@@ -249,7 +268,7 @@ class InsideTab:
         except BackendError as error:
             words = f'<p class="tt-note">{html.escape(translated(error.message, language))}</p>'
             return ("" if silent else words,) * n_views
-        return views(pass_over(self._model(seen), graph, self._content(seen), seen["ids"]))
+        return views(pass_over(self._model(seen).tokenizer, graph, self._prompt(seen), seen["ids"]))
 
     def _other_kind(
         self, seen: dict[str, Any] | None, kind: str, layer: str, head: str, request: gr.Request
@@ -281,7 +300,7 @@ class InsideTab:
         """All heads small, one of them large, and its steps."""
         seen = _of_text(seen)
         language = language_of(request)
-        maps = attention_maps(self._model(seen), self._content(seen), seen["ids"], kind)
+        maps = attention_maps(self._model(seen), self._prompt(seen), seen["ids"], kind)
         number = None if head == AVERAGE else int(head) - 1
         return (
             head_grid(maps.weights, kind, int(layer) - 1, number, language),
@@ -320,22 +339,34 @@ class InsideTab:
             return ""
         from tiny_transformer.backends.inside_graph import PartialBackend
 
-        model, content = self._model(seen), self._content(seen)
+        model, prompt = self._model(seen), self._prompt(seen)
         partial = TextModel(model.bundle, PartialBackend(graph, switches))
-        whole = self._service.inspect(model, content, seen["ids"])
-        found = self._service.inspect(partial, content)
-        kept = chances(partial, content, whole.ids)
+        # An answer that was given may have been drawn: what the two write is compared, both greedily.
+        whole = self._service.inspect(model, prompt) if seen["given"] else read_answer(model, prompt, seen["ids"])
+        found = self._service.inspect(partial, prompt)
+        kept = chances(partial, prompt, whole.ids)
         return without_view(whole, found, kept, len(off), language_of(request))
 
     def _model(self, seen: dict[str, Any]) -> TextModel:
         return self._service.store.load(seen["name"], seen["backend"]).model
 
-    def _content(self, seen: dict[str, Any]) -> str | list[Message]:
-        return self._service.asked(seen["name"], seen["text"])
+    def _prompt(self, seen: dict[str, Any]) -> Prompt:
+        return prompt_of(self._model(seen), self._service.asked(seen["name"], seen["text"]), seen["room"])
 
     def _clear(self, request: gr.Request) -> tuple[str, str, str, gr.Column, None]:
         """Of another model nothing has been seen yet."""
         return empty(say(language_of(request), "inside_empty")), "", "", gr.Column(visible=False), None
+
+
+def given_tokens(answer: object, n_outputs: int) -> dict[str, Any]:
+    """The tokens of an answer and the room it had; none where a browser did not send what it was given."""
+    try:
+        found = json.loads(answer) if isinstance(answer, str) else {}
+        ids = checked_ids(found["ids"][: MAX_WRITTEN + 1], n_outputs)
+        room = check_whole("room", found["room"], 1, MAX_ROOM, InputError)
+        return {"ids": ids, "given": bool(ids), "room": room}
+    except (KeyError, TypeError, ValueError, RecursionError, InputError):
+        return {"ids": [], "given": False, "room": MAX_WRITTEN}
 
 
 def _of_text(seen: dict[str, Any] | None) -> dict[str, Any]:

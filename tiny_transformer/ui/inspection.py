@@ -4,12 +4,13 @@ Shapes: L layers, H heads, T target, S source, V vocabulary.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tiny_transformer.backends.base import Batch
 from tiny_transformer.errors import Sentence
+from tiny_transformer.generation import GenerationOptions, Request, stream_ids
 from tiny_transformer.generation.prompt import Prompt
 from tiny_transformer.generation.sampling import likeliest, log_normalizer
 from tiny_transformer.generation.sentences import split
@@ -53,6 +54,11 @@ class Inspection:
         """The answer, its end token included where there is one."""
         return [token.chosen.id for token in self.written]
 
+    def cut(self) -> "Inspection":
+        """The same, where the answer goes on."""
+        notice = Sentence("This shows the first {n} tokens of the answer.", n=len(self.written))
+        return replace(self, notices=(*self.notices, notice))
+
 
 @dataclass(frozen=True)
 class Maps:
@@ -64,35 +70,48 @@ class Maps:
     cut: bool  # whether more tokens were read than are shown
 
 
+def prompt_of(model: TextModel, content: str | Sequence[Message], room: int = MAX_WRITTEN) -> Prompt:
+    """What the model reads for an answer of at most `room` tokens.
+
+    A translator reads one sentence at a time: here it is the first that it translates, as translation spells it.
+    """
+    prompts = model.stream_tokens(content, max_new_tokens=room).prompts
+    prompt = prompts[0] if prompts else model.prompt(content)  # a text that needs no translation can be looked into
+    n_sentences = len(split(content)) if model.task == "translate" and isinstance(content, str) else 1
+    if n_sentences < 2:
+        return prompt
+    notice = Sentence("This shows the first of {n} sentences.", n=n_sentences)
+    return replace(prompt, notices=(notice, *prompt.notices))
+
+
 def inspect_answer(
-    model: TextModel,
-    content: str | Sequence[Message],
-    start: Sequence[int] = (),
-    should_stop: Callable[[], bool] | None = None,
+    model: TextModel, prompt: Prompt, start: Sequence[int] = (), should_stop: Callable[[], bool] | None = None
 ) -> Inspection:
-    """Write greedily on from `start`; then one pass over the whole gives every token's probability."""
-    content, notices = first_sentence(model, content)
-    prompt = prompt_of(model, content)
+    """Write greedily on from `start`, then look at the whole."""
     ids = list(start)
     if not ids or ids[-1] != model.bundle.generation.eos_id:
-        ids += _continued(model, content, ids, should_stop)
-    logits = _logits(model, prompt, ids)
-    written = tuple(_written(model.tokenizer, i, row) for i, row in zip(ids, _softmax(logits), strict=True))
+        ids += _continued(model, prompt, ids, should_stop)
+    found = read_answer(model, prompt, ids)
+    return found if ids[-1] == model.bundle.generation.eos_id else found.cut()
+
+
+def read_answer(model: TextModel, prompt: Prompt, ids: Sequence[int]) -> Inspection:
+    """An answer that is there already, its first tokens if it is long: one pass gives every token's probability."""
+    shown = ids[:MAX_WRITTEN]
+    logits = _logits(model, prompt, shown)
+    written = tuple(_written(model.tokenizer, i, row) for i, row in zip(shown, _softmax(logits), strict=True))
     read = prompt.prefix if prompt.source is None else prompt.source
-    if ids[-1:] != [model.bundle.generation.eos_id]:
-        notices = (*notices, Sentence("This shows the first {n} tokens of the answer.", n=len(ids)))
-    return Inspection(visible_tokens(model.tokenizer, read), written, logits, (*notices, *prompt.notices))
+    found = Inspection(visible_tokens(model.tokenizer, read), written, logits, prompt.notices)
+    return found if len(shown) == len(ids) else found.cut()
 
 
-def chances(model: TextModel, content: str | Sequence[Message], ids: Sequence[int]) -> list[float]:
+def chances(model: TextModel, prompt: Prompt, ids: Sequence[int]) -> list[float]:
     """How likely a model finds each token of an answer, given those before it."""
-    probabilities = _softmax(_logits(model, prompt_of(model, content), ids))
-    return [float(row[i]) for i, row in zip(ids, probabilities, strict=True)]
+    return [float(row[i]) for i, row in zip(ids, _softmax(_logits(model, prompt, ids)), strict=True)]
 
 
-def attention_maps(model: TextModel, content: str | Sequence[Message], ids: Sequence[int], kind: str) -> Maps:
+def attention_maps(model: TextModel, prompt: Prompt, ids: Sequence[int], kind: str) -> Maps:
     """The weights of one pass over text and answer; `kind` is encoder, decoder or cross."""
-    prompt = prompt_of(model, content)
     target = [*prompt.prefix, *ids][: model.config.max_length]
     source = None if prompt.source is None else Batch.of([prompt.source])
     arrays = model.backend.attention(Batch.of([target]), source)
@@ -149,34 +168,17 @@ def _visible(token: bytes) -> str:
     return text if text.isprintable() and text else token.hex(" ").upper()
 
 
-def first_sentence(
-    model: TextModel, content: str | Sequence[Message]
-) -> tuple[str | Sequence[Message], tuple[Sentence, ...]]:
-    """What is looked into of a text: a translator reads one sentence at a time, so only the first; a notice says so."""
-    spans = split(content) if model.task == "translate" and isinstance(content, str) else []
-    if len(spans) < 2:
-        return content, ()
-    return content[slice(*spans[0])], (Sentence("This shows the first of {n} sentences.", n=len(spans)),)
-
-
-def prompt_of(model: TextModel, content: str | Sequence[Message]) -> Prompt:
-    """What the model reads of a text that is looked into."""
-    return model.prompt(first_sentence(model, content)[0], max_new_tokens=MAX_WRITTEN)
-
-
 def _continued(
-    model: TextModel,
-    content: str | Sequence[Message],
-    start: Sequence[int],
-    should_stop: Callable[[], bool] | None,
+    model: TextModel, prompt: Prompt, start: Sequence[int], should_stop: Callable[[], bool] | None
 ) -> list[int]:
     room = MAX_WRITTEN - len(start)
     if room < 1:
         return []
-    with model.stream_tokens(
-        content, prefix=start, split=False, max_new_tokens=room, should_stop=should_stop
-    ) as stream:
-        return [event.token.id for event in stream]
+    generation = model.bundle.generation
+    options = GenerationOptions.from_keywords({"max_new_tokens": room}, generation)
+    begun = replace(prompt, prefix=(*prompt.prefix, *start))
+    request = Request.of([begun], options, generation, should_stop=should_stop)
+    return [token.id for token in stream_ids(model.backend, request)]
 
 
 def _logits(model: TextModel, prompt: Prompt, ids: Sequence[int]) -> np.ndarray:

@@ -81,18 +81,75 @@
     const named = { row: cell.parentElement.cells[0].textContent, column, percent: percent(Number(cell.dataset.v)) };
     return map.dataset.link.replace(/\{(row|column|percent)\}/g, (_, name) => named[name]);
   };
-  const point = (event) => {
-    const words = wordsOf(event.target);
+  const pointAt = (words, x, y) => {
     tip.hidden = !words;
     if (!words) return;
     tip.textContent = words;
-    const left = Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8);
+    const left = Math.min(x + 14, innerWidth - tip.offsetWidth - 8);
     tip.style.left = `${Math.max(8, left)}px`;
-    tip.style.top = `${event.clientY + 20 + tip.offsetHeight > innerHeight ? event.clientY - tip.offsetHeight - 12 : event.clientY + 18}px`;
+    tip.style.top = `${y + 20 + tip.offsetHeight > innerHeight ? y - tip.offsetHeight - 12 : y + 18}px`;
   };
+  const point = (event) => pointAt(wordsOf(event.target), event.clientX, event.clientY);
   document.addEventListener("pointermove", point);
   document.addEventListener("pointerdown", point);
-  document.addEventListener("scroll", () => { tip.hidden = true; }, true);
+
+  // Tables of the role grid are one stop of the Tab key; arrow keys lead from cell to cell. What stops there is the
+  // cell's button, or a cell with a value, which is then spoken and shown.
+  const GRID = 'table[role="grid"]';
+  let at = null; // where the keyboard is: the component, the number of its grid, row and column
+  const stopOf = (cell) => cell?.querySelector("button") ?? (cell?.matches("[data-v], [data-words]") ? cell : null);
+  const lead = (to) => {
+    if (!to) return;
+    if (to.matches("td")) to.setAttribute("aria-label", wordsOf(to));
+    to.tabIndex = -1;
+    to.focus({ preventScroll: true });
+    to.scrollIntoView({ block: "nearest", inline: "nearest" });
+  };
+  const tipAtKeyboard = () => {
+    const to = document.activeElement;
+    const box = to?.matches(`${GRID} td:focus-visible`) && to.getBoundingClientRect();
+    pointAt(box ? wordsOf(to) : "", box?.left, box?.bottom - 14);
+  };
+  document.addEventListener("focusin", ({ target }) => {
+    const grid = target.closest?.(GRID);
+    const cell = target.closest?.("td, th");
+    at = null;
+    if (!grid || !cell) return;
+    grid.querySelectorAll('[tabindex="0"]').forEach((other) => { other.tabIndex = -1; });
+    target.tabIndex = 0;
+    const owner = target.closest('[id^="tt-"]').id;
+    const number = [...document.querySelectorAll(`#${owner} ${GRID}`)].indexOf(grid);
+    at = { owner, number, row: cell.parentElement.rowIndex, column: cell.cellIndex };
+    tipAtKeyboard();
+  });
+  document.addEventListener("pointerdown", ({ target }) => { if (!target.closest?.(GRID)) at = null; });
+  document.addEventListener("focusout", ({ target }) => { if (target.matches?.(`${GRID} td`)) tip.hidden = true; });
+  document.addEventListener("scroll", tipAtKeyboard, true);
+  document.addEventListener("keydown", (event) => {
+    const grid = event.target.closest?.(GRID);
+    const cell = event.target.closest?.("td, th");
+    if (!grid || !cell || event.altKey || event.metaKey) return;
+    if (event.key === "Enter" && event.target === cell)
+      (cell.parentElement.querySelector("th button") ?? stopOf(grid.rows[0].cells[cell.cellIndex]))?.click();
+    const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+    const end = { Home: 0, End: -1 }[event.key];
+    if (!step && end === undefined) return;
+    event.preventDefault();
+    if (step) {
+      let [row, column] = [cell.parentElement.rowIndex + step[0], cell.cellIndex + step[1]];
+      while (grid.rows[row]?.cells[column] && !stopOf(grid.rows[row].cells[column])) [row, column] = [row + step[0], column + step[1]];
+      lead(stopOf(grid.rows[row]?.cells[column]));
+    } else {
+      const cells = event.ctrlKey ? [...grid.querySelectorAll("td, th")] : [...cell.parentElement.cells];
+      lead(cells.map(stopOf).filter(Boolean).at(end));
+    }
+  });
+  // What the keyboard was on comes anew from the server: it goes back there.
+  const leadBack = () => {
+    if (!at || document.activeElement !== document.body) return;
+    const grid = document.querySelectorAll(`#${at.owner} ${GRID}`)[at.number];
+    lead(stopOf(grid?.rows[at.row]?.cells[at.column]));
+  };
 
   // Numbers as colors. Both work on light and on dark ground.
   const above = [70, 130, 200], below = [214, 100, 60];
@@ -184,6 +241,7 @@
       draw(canvas);
       canvas.ttDrawn = numbers;
     });
+    leadBack();
     document.querySelectorAll(".tt-odds").forEach((odds) => { if (odds.ttDrawn !== odds.dataset.logits) redraw(odds); });
   };
   new MutationObserver(() => {

@@ -15,11 +15,11 @@ from tiny_transformer.backends.base import Batch
 from tiny_transformer.checks import check_choice, check_whole
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import InputError
+from tiny_transformer.generation.prompt import Prompt
 from tiny_transformer.generation.sampling import likeliest, log_normalizer
 from tiny_transformer.inner_values import LENS, LOGITS, attentions_of, stacks_of, switches_without, value_shapes
-from tiny_transformer.text_model import TextModel
-from tiny_transformer.tokenizer import Message, Tokenizer
-from tiny_transformer.ui.inspection import MAX_SHOWN, Choice, prompt_of, visible_tokens
+from tiny_transformer.tokenizer import Tokenizer
+from tiny_transformer.ui.inspection import MAX_SHOWN, Choice, visible_tokens
 
 if TYPE_CHECKING:
     from tiny_transformer.backends.inside_graph import InsideGraph
@@ -71,11 +71,9 @@ class Pass:
         )
 
 
-def pass_over(model: TextModel, graph: "InsideGraph", content: str | Sequence[Message], ids: Sequence[int]) -> Pass:
+def pass_over(tokenizer: Tokenizer, graph: "InsideGraph", prompt: Prompt, ids: Sequence[int]) -> Pass:
     """The pass over a text and its answer."""
-    prompt = prompt_of(model, content)
-    source = None if prompt.source is None else tuple(prompt.source)
-    return Pass(graph, model.tokenizer, (*prompt.prefix, *ids), source, len(prompt.prefix))
+    return Pass(graph, tokenizer, (*prompt.prefix, *ids), prompt.source, len(prompt.prefix))
 
 
 @dataclass(frozen=True)

@@ -112,6 +112,7 @@ def head_grid(weights: np.ndarray, kind: str, layer: int, head: int | None, lang
     for i, heads in enumerate(levels):
         cells = "".join(
             f'<td><button type="button" class="tt-thumb" aria-pressed="{str((i, h) == (layer, head)).lower()}" '
+            f'tabindex="{0 if (i, h) == (layer, head or 0) else -1}" '
             f'aria-label="{said(language, "lab_head", layer=i + 1, head=h + 1)}" {ask(layer=i + 1, head=h + 1)}>'
             f'<canvas data-heat="{_bytes(picture)}" data-columns="{picture.shape[1]}" aria-hidden="true"></canvas>'
             f"</button></td>"
@@ -122,13 +123,17 @@ def head_grid(weights: np.ndarray, kind: str, layer: int, head: int | None, lang
         f'<th scope="col">{said(language, "attention_head")} {h + 1}</th>' for h in range(weights.shape[1])
     )
     return (
-        f'<p class="tt-intro">{said(language, "grid_info")}</p><div class="tt-scroll" tabindex="0">'
-        f'<table class="tt-grid"><thead><tr><td></td>{heads_named}</tr></thead><tbody>{rows}</tbody></table></div>'
+        f'<p class="tt-intro">{said(language, "grid_info")}</p><div class="tt-scroll">'
+        f'<table class="tt-grid" role="grid" aria-label="{said(language, "grid_label")}">'
+        f"<thead><tr><td></td>{heads_named}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 
 
 def attention_table(maps: Maps, chosen: np.ndarray, kind: str, language: Language) -> str:
-    """One head (T S) large: names that stay in sight, the value at the pointer, and the strongest links as text."""
+    """One head (T S) large: names that stay in sight, the value at the pointer, and the strongest links as text.
+
+    A table of the role grid is one stop of the Tab key; inside it the arrow keys of `laboratory.js` lead on.
+    """
     rows, columns = maps.rows, maps.columns
     trivial = kind == "decoder" and len(chosen) > 1  # the first token can only look at itself
     strongest = max(float(chosen[1:].max() if trivial else chosen.max()), 1e-9)
@@ -141,7 +146,7 @@ def attention_table(maps: Maps, chosen: np.ndarray, kind: str, language: Languag
             else "<td></td>"
             for c, value in enumerate(row.tolist())
         )
-        name = f'<button type="button" {ask(query=r)}>{html.escape(rows[r])}</button>'
+        name = f'<button type="button" tabindex="{-1 if r else 0}" {ask(query=r)}>{html.escape(rows[r])}</button>'
         body += f'<tr><th scope="row">{name}</th>{cells}</tr>'
     links = "".join(
         f"<li>{html.escape(_link(rows[r], columns[int(row.argmax())], float(row.max()), language))}</li>"
@@ -150,7 +155,7 @@ def attention_table(maps: Maps, chosen: np.ndarray, kind: str, language: Languag
     legend = f'<p class="tt-legend tt-heat" aria-hidden="true">0 %<i></i>{percent(strongest)}</p>'
     link = html.escape(say(language, "attention_link", row="{row}", column="{column}", percent="{percent}"))
     return (
-        f'<div class="tt-map">{legend}<div class="tt-scroll tt-tall" tabindex="0"><table class="tt-heatmap" '
+        f'<div class="tt-map">{legend}<div class="tt-scroll tt-tall"><table class="tt-heatmap" role="grid" '
         f'data-link="{link}" aria-label="{said(language, "attention")}">'
         f"<thead><tr><td></td>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
         f"<details><summary>{said(language, 'attention_strongest')}</summary><ul>{links}</ul></details></div>"
@@ -237,7 +242,8 @@ def steps_view(steps: Steps, kind: str, layer: int, head: int, language: Languag
 def lens_overview(rows: Sequence[Sequence[LensRow]], written: Sequence[Written], language: Language) -> str:
     """The best token after each layer (rows) at each position of the answer (columns); a cell chooses its column."""
     heads = "".join(
-        f'<th scope="col"><button type="button" {ask(position=i)}>{html.escape(token.chosen.text)}</button></th>'
+        f'<th scope="col"><button type="button" tabindex="{-1 if i else 0}" {ask(position=i)}>'
+        f"{html.escape(token.chosen.text)}</button></th>"
         for i, token in enumerate(written)
     )
     body = ""
@@ -255,7 +261,8 @@ def lens_overview(rows: Sequence[Sequence[LensRow]], written: Sequence[Written],
     written_as = said(language, "lens_written")
     return (
         f'<section class="tt-section"><p class="tt-intro">{said(language, "lens_info")}</p>'
-        f'<div class="tt-scroll" tabindex="0"><table class="tt-lens"><thead><tr><th scope="col">{written_as}</th>'
+        f'<div class="tt-scroll"><table class="tt-lens" role="grid" aria-label="{said(language, "lens")}">'
+        f'<thead><tr><th scope="col">{written_as}</th>'
         f"{heads}</tr></thead><tbody>{body}</tbody></table></div></section>"
     )
 

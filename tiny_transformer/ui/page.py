@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from tiny_transformer.errors import Sentence
 from tiny_transformer.ui.about_tab import build_about_tab
-from tiny_transformer.ui.api import add_endpoints
+from tiny_transformer.ui.api import RESULTS, add_endpoints
 from tiny_transformer.ui.chat_tab import ChatTab
 from tiny_transformer.ui.compare_tab import CompareTab
 from tiny_transformer.ui.handlers import language_of
@@ -79,6 +79,8 @@ class Page(gr.Blocks):
                 parameter["label"] = parameter["parameter_name"]
                 parameter["type"] = parameter["type"] | words
                 parameter["python_type"] = parameter["python_type"] | words
+            for result in endpoint["returns"]:
+                result["label"] = RESULTS[name.removeprefix("/")]
         return info
 
     async def states(

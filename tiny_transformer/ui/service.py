@@ -9,6 +9,7 @@ from tiny_transformer.config import GenerationConfig
 from tiny_transformer.errors import InputError
 from tiny_transformer.generation import Cancelled
 from tiny_transformer.generation.options import OPTIONS
+from tiny_transformer.generation.prompt import Prompt
 from tiny_transformer.text_model import TextModel
 from tiny_transformer.tokenizer import Message, message_parts
 from tiny_transformer.ui.comparison import Comparison, compare
@@ -117,11 +118,11 @@ class PageService:
         options = checked_options({}, self.store.bundle(name).generation, self.limits)
         return compare(self.store, name, content, options, self.limits.seconds)
 
-    def inspect(self, model: TextModel, content: str | Sequence[Message], start: Sequence[int] = ()) -> Inspection:
+    def inspect(self, model: TextModel, prompt: Prompt, start: Sequence[int] = ()) -> Inspection:
         """A text token by token, within the time that one request may take."""
         deadline = time.monotonic() + self.limits.seconds
         try:
-            return inspect_answer(model, content, start, should_stop=lambda: time.monotonic() >= deadline)
+            return inspect_answer(model, prompt, start, should_stop=lambda: time.monotonic() >= deadline)
         except Cancelled:
             raise InputError(
                 "This took longer than {seconds:g} s, the time limit; try a shorter text.", seconds=self.limits.seconds

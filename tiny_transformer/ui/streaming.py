@@ -63,6 +63,8 @@ class Answer(TimedText):
     language: str | None = None  # what a text to translate was taken for
     target_language: str = ""  # what the model translates into
     n_source_tokens: int = 0  # that the model reads; of a text in sentences, those of all of them
+    first_ids: tuple[int, ...] = ()  # the answer to the first prompt; of a text in sentences, to the first of them
+    max_new_tokens: int = 0  # for which the prompt left room
 
 
 def stream_answer(
@@ -81,7 +83,12 @@ def stream_answer(
         language=_language(model, content),
         target_language=model.bundle.generation.target_language,
         n_source_tokens=sum(prompt.n_tokens for prompt in stream.prompts),
+        max_new_tokens=options["max_new_tokens"],
     )
+
+    def with_first_ids(answer: Answer) -> Answer:
+        return replace(answer, first_ids=tuple(stream.rows[0])) if stream.rows else answer
+
     yield answer
     shown = time.monotonic()
     events = _from_thread(stream, left) if options.get("num_beams", 1) > 1 else _timed(stream)
@@ -90,10 +97,10 @@ def stream_answer(
             for event, spent in events:
                 answer = answer if event is None else answer.with_token(event, spent)
                 if time.monotonic() - shown >= SECONDS_BETWEEN or answer.finish_reason:
-                    yield answer
+                    yield with_first_ids(answer)
                     shown = time.monotonic()
     except Cancelled:  # by the deadline: a visitor who left has closed this iterator
-        yield replace(answer, finish_reason="time")
+        yield with_first_ids(replace(answer, finish_reason="time"))
     finally:
         left.set()
 

@@ -8,17 +8,16 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from tiny_transformer.ui.answer_line import answer_line, stopped_line
+from tiny_transformer.ui.answer_line import answer_line, stopped_line, working_line
 from tiny_transformer.ui.handlers import QUIET, UNQUEUED, beside, in_turn, language_of, user_errors
 from tiny_transformer.ui.header import EXAMPLES, Header
-from tiny_transformer.ui.i18n import say
 from tiny_transformer.ui.service import OFFERED, PageService, dialogue
 
 LINES = 9  # of both sides, before they grow with their text
 
 # What is translated is a conversation of its own in the visitor's list.
 BEGIN = "(source, model) => { tt.begin(source); return [source, model]; }"
-KEEP = "(text, model) => tt.keepTranslation(text, model)"
+KEEP = "(text, line, model) => tt.keepTranslation(text, line, model)"
 HEARD = "(text) => tt.announce(text)"
 ANOTHER = f"""(source) => {{
   const all = {json.dumps(EXAMPLES["translate"])};
@@ -87,8 +86,9 @@ class TranslatorPane:
             running.append(translated)
         self.another.click(None, cancels=running, **QUIET)  # one translation at a time
         halted = self.stop.click(None, cancels=running, **QUIET)
-        halted.then(user_errors(self._stopped), None, self.rest, **QUIET)
-        self.result.change(None, [self.result, header.model], None, js=KEEP, **QUIET)
+        halted.then(user_errors(self._stopped), self.line, self.rest, **QUIET)
+        kept = [self.result, self.line, header.model]
+        gr.on([self.result.change, self.line.change], None, kept, None, js=KEEP, **QUIET)
         return running
 
     @staticmethod
@@ -101,8 +101,7 @@ class TranslatorPane:
         self._service.text(source)
         self._service.store.bundle(name)
         self._service.check_queue()
-        line = f'<span class="tt-line">{say(language_of(request), "working")}</span>'
-        return "", line, gr.Button(visible=False), gr.Button(visible=True)
+        return "", working_line(language_of(request)), gr.Button(visible=False), gr.Button(visible=True)
 
     def _translate(
         self, request: gr.Request, source: object, name: str, backend: str, *values: Any
@@ -114,7 +113,8 @@ class TranslatorPane:
         ) as states:
             for answer in states:
                 done = answer.finish_reason is not None
-                yield answer.text, answer_line(answer, language, seconds=limit) if done else gr.skip()
+                line = answer_line(answer, language, seconds=limit) if done else working_line(language, answer)
+                yield answer.text, line
 
-    def _stopped(self, request: gr.Request) -> tuple[Any, ...]:
-        return stopped_line(language_of(request)), *self.ready()
+    def _stopped(self, line: object, request: gr.Request) -> tuple[Any, ...]:
+        return stopped_line(language_of(request), str(line)), *self.ready()
