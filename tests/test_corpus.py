@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.corpus_answers import echo_corpus, finish
 from tests.support.models import ROOT, BundleFactory, Finished, run_python
-from tiny_transformer import corpus_run
+from tiny_transformer import atomic, corpus_run
 from tiny_transformer.data.rows import RowFile
 from tiny_transformer.errors import BackendError, DataError, InputError
 
@@ -129,7 +129,7 @@ KILLER = """
 import json, os, random, shutil, signal, sys, time
 from pathlib import Path
 from tests.support.corpus_answers import echo_corpus, finish
-from tiny_transformer import corpus_run
+from tiny_transformer import atomic, corpus_run
 
 corpus_run.BLOCK_ROWS = 4
 folder, place, kills = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
@@ -350,10 +350,31 @@ def test_an_input_that_changes_during_the_run_is_refused(
     assert finish(corpus) == clean, "answers to the other text are not used"
 
 
+@pytest.mark.parametrize("change", [b"a line more\n", b""])
+def test_an_input_that_grows_or_shrinks_before_it_is_read_for_the_last_time_is_refused(
+    folder: Path, tmp_path: Path, inputs: tuple[Path, ...], monkeypatch: pytest.MonkeyPatch, change: bytes
+) -> None:
+    corpus = echo_corpus(folder, tmp_path / "out", *inputs)
+    original = inputs[0].read_bytes()
+    put_together = corpus_run.Corpus._put_together
+
+    def changed(self: corpus_run.Corpus, manifest: dict) -> list:
+        inputs[0].write_bytes(original + b"\n" + change if change else original[:20])
+        return put_together(self, manifest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus_run.Corpus, "_put_together", changed)
+        with pytest.raises(DataError, match=r"a\.txt has changed since"):
+            finish(corpus)
+    assert not (corpus.out / "a.txt").exists()
+    inputs[0].write_bytes(original)
+    assert finish(corpus) == finish(echo_corpus(folder, tmp_path / "clean", *inputs))
+
+
 def test_two_runs_do_not_meet_in_a_folder(folder: Path, tmp_path: Path, inputs: tuple[Path, ...]) -> None:
     corpus = echo_corpus(folder, tmp_path / "out", *inputs)
     corpus.out.mkdir()
-    with corpus_run._alone(corpus.out), pytest.raises(DataError, match="Another run is writing"):
+    with atomic.locked_folder(corpus.out), pytest.raises(DataError, match="Another run is writing"):
         finish(corpus)
     finish(corpus)
 
@@ -379,6 +400,8 @@ def test_names_must_not_meet_either(folder: Path, tmp_path: Path, inputs: tuple[
         (("a.txt", "--out", "full"), "is not empty"),
         (("a.txt", "--out", "other"), "is not a manifest"),
         (("a.txt", "--out", "a.txt"), "File exists"),
+        (("pipe.txt",), "can be read only once"),
+        ((os.fsdecode(b"\xff.txt"),), "is not UTF-8"),
         (("a.parquet",), "pip install 'tiny-transformer[parquet]'"),
         ((), "required: INPUT"),
     ],
@@ -395,6 +418,7 @@ def test_bad_usage_is_one_sentence(
     monkeypatch.setitem(sys.modules, "pyarrow", None)  # as if it were not installed
     for name in ("folder.txt", "full", "other"):
         Path(name).mkdir()
+    os.mkfifo("pipe.txt")
     for name in ("a.txt", "a.csv", "a.parquet", "full/x"):
         Path(name).write_text("x\n", encoding="utf-8")
     Path("other/manifest.json").write_text("[]", encoding="utf-8")

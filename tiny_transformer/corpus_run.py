@@ -6,7 +6,6 @@ one batch on one thread. Blocks are handed out to processes; the answers of each
 What a resumed run has to do is every block that has no such file. The last step puts them together.
 """
 
-import fcntl
 import hashlib
 import json
 import multiprocessing
@@ -15,7 +14,7 @@ import platform
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from multiprocessing.connection import Connection, wait
@@ -118,6 +117,11 @@ class Corpus:
     def __post_init__(self) -> None:
         names = [file.file.path.name for file in self.inputs]
         for name in names:
+            if any(
+                0xD800 <= ord(character) < 0xE000 for character in name
+            ):  # how Python shows bytes of another encoding
+                template = "The name of {file} is not UTF-8, so a manifest cannot hold it; rename the file."
+                raise InputError(template, file=name.encode(errors="backslashreplace").decode())
             if names.count(name) > 1 or name in (MANIFEST, BAD_LINES, NOTICES, PARTS):
                 template = "The name {name} would stand twice in {out}; rename the file, or run it by itself."
                 raise InputError(template, name=name, out=self.out)
@@ -125,7 +129,9 @@ class Corpus:
     def run(self, workers: int, started: Callable[[int], None], progress: Callable[[Progress], None]) -> dict[str, Any]:
         """Do what is not done yet; the finished manifest. `started` hears how many rows there are in all."""
         self.out.mkdir(parents=True, exist_ok=True)
-        with _alone(self.out):
+        with atomic.locked_folder(self.out) as alone:
+            if not alone:
+                raise DataError("Another run is writing to {out}; wait for it, or choose another --out.", out=self.out)
             manifest = self._begun()
             started(sum(file["rows"] for file in manifest["inputs"]))
             if "outputs" not in manifest:
@@ -239,7 +245,7 @@ class Corpus:
             for i, (file, known) in enumerate(zip(self.inputs, manifest["inputs"], strict=True)):
                 name, n_bad = file.file.path.name, 0
                 with atomic.replacing_file(self.out / name) as temporary:
-                    for row, answer in file.write(_stored_answers(self.out / PARTS, i), temporary):
+                    for row, answer in file.write(self._stored_answers(i), temporary):
                         if answer is None:
                             n_bad += 1
                             content = row.content[:_SHOWN].decode("utf-8", errors="backslashreplace")
@@ -253,6 +259,14 @@ class Corpus:
         written += [{"file": name} for name in (BAD_LINES, NOTICES)]
         return [{**file, "sha256": sha256(self.out / file["file"])} for file in written]
 
+    def _stored_answers(self, file: int) -> Iterator[Answer]:
+        """The answers to the rows of a file; whoever asks for one more has read more rows than there were."""
+        number = 0
+        while (found := _read_part(self.out / PARTS / Block(file, number, 0, ()).name)) is not None:
+            yield from found.rows
+            number += 1
+        self._refuse_changed(self.inputs[file].file.path.name)
+
     def _check_outputs(self, manifest: dict[str, Any]) -> None:
         for file in manifest["outputs"]:
             path = self.out / file["file"]
@@ -263,6 +277,8 @@ class Corpus:
 
 def _described(file: RowFile) -> dict[str, Any]:
     path = file.file.path
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise DataError("{file} can be read only once; write it to a file first.", file=file.file.name)
     try:
         with path.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -318,13 +334,6 @@ def _read_part(path: Path, digest: str | None = None) -> Answers | None:
         return Answers([json.loads(row) for row in body.splitlines()], head["tokens"])
     except (ValueError, KeyError, TypeError):
         return None
-
-
-def _stored_answers(parts: Path, file: int) -> Iterator[Answer]:
-    number = 0
-    while (found := _read_part(parts / Block(file, number, 0, ()).name)) is not None:
-        yield from found.rows
-        number += 1
 
 
 def _answered(answerer: Answerer, blocks: Iterator[Block], workers: int) -> Iterator[tuple[Block, Answers]]:
@@ -395,19 +404,6 @@ def _serve(connection: Connection, answerer: Answerer) -> None:
         return
     except TinyTransformerError as error:
         connection.send(error)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One run at a time in a folder; the lock goes with the process, however it ends."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise DataError("Another run is writing to {out}; wait for it, or choose another --out.", out=folder) from None
-    finally:
-        os.close(descriptor)
 
 
 def _remove_leftovers(out: Path) -> None:

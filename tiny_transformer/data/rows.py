@@ -207,8 +207,8 @@ def _open_output(path: Path, compression: str) -> Iterator[Any]:
 def _parquet_schema(file: RowFile) -> Any:
     """The columns of a Parquet file, which has the one to read, and none of the name to write."""
     schema = next(_parquet_parts(file))
-    if file.column not in schema.names or file.output_column in schema.names:
-        template = "{file} must have a column {column}, and no {output}; it has {names}."
+    if schema.names.count(file.column) != 1 or file.output_column in schema.names:
+        template = "{file} must have one column {column}, and no {output}; it has {names}."
         names = ", ".join(schema.names)
         raise DataError(template, file=file.file.name, column=file.column, output=file.output_column, names=names)
     return schema
