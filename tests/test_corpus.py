@@ -5,14 +5,13 @@ import json
 import os
 import subprocess
 import sys
-import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.corpus_answers import echo_corpus, finish
+from tests.support.corpus_answers import echo_corpus, finish, shipped_sources, wait_for
 from tests.support.models import ROOT, BundleFactory, Finished, run_python
 from tiny_transformer import atomic, corpus_run
 from tiny_transformer.data.rows import RowFile
@@ -71,7 +70,7 @@ def test_each_row_is_answered_once_and_in_its_place(folder: Path, tmp_path: Path
 def test_a_block_of_long_texts_ends_earlier(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, folder: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"xxxxx\n" * 8)
     monkeypatch.setattr(corpus_run, "BLOCK_CHARACTERS", 10)
-    blocks = list(echo_corpus(folder, tmp_path / "out", tmp_path / "a.txt")._blocks())
+    blocks = list(echo_corpus(folder, tmp_path / "out", tmp_path / "a.txt").blocks)
     assert [len(block.texts) for block in blocks] == [2, 2, 2, 2]
     assert [block.first for block in blocks] == [0, 2, 4, 6]
 
@@ -79,13 +78,6 @@ def test_a_block_of_long_texts_ends_earlier(monkeypatch: pytest.MonkeyPatch, tmp
 def test_workers_change_nothing(folder: Path, tmp_path: Path, inputs: tuple[Path, ...]) -> None:
     one, three = (finish(echo_corpus(folder, tmp_path / f"out{n}", *inputs), n) for n in (1, 3))
     assert one == three
-
-
-def shipped_sources(path: Path, count: int) -> Path:
-    """A file of sentences that the shipped translator was measured on."""
-    lines = (ROOT / "checkpoints/translate/evaluation.jsonl").read_text(encoding="utf-8").splitlines()
-    path.write_text("".join(f"{json.loads(line)['source']}\n" for line in lines[:count]), encoding="utf-8")
-    return path
 
 
 @pytest.mark.long
@@ -128,7 +120,7 @@ def test_the_command_answers_as_generate_does(run_cli: Run, folder: Path, tmp_pa
 KILLER = """
 import json, os, random, shutil, signal, sys, time
 from pathlib import Path
-from tests.support.corpus_answers import echo_corpus, finish
+from tests.support.corpus_answers import echo_corpus, finish, shipped_sources, wait_for
 from tiny_transformer import atomic, corpus_run
 
 corpus_run.BLOCK_ROWS = 4
@@ -209,13 +201,6 @@ def test_killed_with_its_workers_it_goes_on_and_none_of_them_stays(tmp_path: Pat
         subprocess.run(command(out, n), env=environment, check=True, capture_output=True)
     for path in clean.iterdir():
         assert (killed / path.name).read_bytes() == path.read_bytes()
-
-
-def wait_for(true: Callable[[], bool]) -> None:
-    start = time.monotonic()
-    while not true():
-        assert time.monotonic() - start < 120
-        time.sleep(0.02)
 
 
 def children(pid: int) -> list[int]:
@@ -439,7 +424,7 @@ def test_memory_stays_the_same_however_many_rows_there_are(
         path.write_text("a line of text that is a little longer than the others\n" * n_rows, encoding="utf-8")
         tracemalloc.start()
         corpus = echo_corpus(folder, tmp_path / str(n_rows), path)
-        corpus.run(1, lambda n: None, lambda progress: None)
+        finish(corpus)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.5 * peaks[0]

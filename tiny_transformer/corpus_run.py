@@ -2,22 +2,19 @@
 
 A row of a batch may differ in its last bits with the rows beside it, and in 8 bits that changes 4 of 100 texts. So
 what runs together is a function of the input alone: rows are cut into blocks by their position, and a block is always
-one batch on one thread. Blocks are handed out to processes; the answers of each become a file, written in one step.
-What a resumed run has to do is every block that has no such file. The last step puts them together.
+one batch on one thread. An engine answers blocks, here or on other machines; the answers of each become a file, which
+only the process that runs this code writes, in one step. What a resumed run has to do is every block that has no such
+file. The last step puts them together.
 """
 
 import hashlib
 import json
-import multiprocessing
-import os
 import platform
 import shutil
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +22,7 @@ from tiny_transformer import __version__, atomic
 from tiny_transformer.backends import BACKENDS, files_read
 from tiny_transformer.bundle import Bundle, sha256
 from tiny_transformer.data.rows import Answer, Row, RowFile
-from tiny_transformer.errors import BackendError, DataError, InputError, TinyTransformerError
+from tiny_transformer.errors import DataError, InputError
 from tiny_transformer.generation import GenerationOptions
 from tiny_transformer.text_model import TextModel
 
@@ -58,6 +55,37 @@ class Block:
 
 
 @dataclass(frozen=True)
+class Blocks:
+    """The blocks of files that have no answers yet: the same at every reading, in this process or in another."""
+
+    inputs: tuple[RowFile, ...]
+    n_rows: int  # of a block
+    n_characters: int
+    answered: frozenset[str] = frozenset()  # names of blocks to leave out
+
+    def __iter__(self) -> Iterator[Block]:
+        for i, file in enumerate(self.inputs):
+            for block in self._of_file(i, file.rows()):
+                if block.name not in self.answered:
+                    yield block
+
+    def _of_file(self, file: int, rows: Iterator[Row]) -> Iterator[Block]:
+        """Rows by their position alone, so that every run cuts them alike."""
+        texts: list[str | None] = []
+        number = first = size = 0
+        for row in rows:
+            if row.is_header:
+                continue
+            texts.append(row.text)
+            size += len(row.text or "")
+            if len(texts) == self.n_rows or size >= self.n_characters:
+                yield Block(file, number, first, tuple(texts))
+                number, first, size, texts = number + 1, first + len(texts), 0, []
+        if texts:
+            yield Block(file, number, first, tuple(texts))
+
+
+@dataclass(frozen=True)
 class Answers:
     """What a block gave."""
 
@@ -81,6 +109,12 @@ class Answerer:
         bundle = Bundle.open(self.folder, require_float_weights=False)
         return TextModel(bundle, BACKENDS[self.backend].open(bundle, self.device, 1))
 
+    @property
+    def software(self) -> dict[str, str]:
+        """What, apart from the model and the text, decides the answers; of the machine that asks."""
+        package = BACKENDS[self.backend].package
+        return {"tiny_transformer": __version__, package: version(package), "machine": platform.machine()}
+
     def answers(self, model: TextModel, block: Block) -> Answers:
         """One batch; an empty text gives an empty answer, and each draws random numbers by its row."""
         asked = [i for i, text in enumerate(block.texts) if text]
@@ -95,6 +129,10 @@ class Answerer:
         for i, result in zip(asked, results, strict=True):
             rows[i] = (result.text, *map(str, result.notices))
         return Answers(rows, sum(len(result.ids) for result in results))
+
+
+# Answers every block, in whichever order they are done.
+Engine = Callable[[Answerer, Blocks], Iterator[tuple[Block, Answers]]]
 
 
 @dataclass(frozen=True)
@@ -126,7 +164,9 @@ class Corpus:
                 template = "The name {name} would stand twice in {out}; rename the file, or run it by itself."
                 raise InputError(template, name=name, out=self.out)
 
-    def run(self, workers: int, started: Callable[[int], None], progress: Callable[[Progress], None]) -> dict[str, Any]:
+    def run(
+        self, engine: Engine, started: Callable[[int], None], progress: Callable[[Progress], None]
+    ) -> dict[str, Any]:
         """Do what is not done yet; the finished manifest. `started` hears how many rows there are in all."""
         self.out.mkdir(parents=True, exist_ok=True)
         with atomic.locked_folder(self.out) as alone:
@@ -137,7 +177,7 @@ class Corpus:
             if "outputs" not in manifest:
                 _remove_leftovers(self.out)
                 n_tokens = 0
-                for report in self._answer(workers):
+                for report in self._answer(engine):
                     progress(report)
                     n_tokens += report.n_tokens
                 manifest = {**manifest, "tokens": n_tokens, "outputs": self._put_together(manifest)}
@@ -155,13 +195,8 @@ class Corpus:
             template = "{out} is not empty and holds no {manifest} of an earlier run; choose another --out."
             raise DataError(template, out=self.out, manifest=MANIFEST)
         bundle = Bundle.open(self.answerer.folder, require_float_weights=False)
-        package = BACKENDS[self.answerer.backend].package
         promise: dict[str, Any] = {
-            "software": {
-                "tiny_transformer": __version__,
-                package: version(package),
-                "machine": platform.machine(),
-            },
+            "software": self.answerer.software,
             "model": {
                 "backend": self.answerer.backend,
                 "files": {name: sha256(bundle.folder / name) for name in files_read(bundle, self.answerer.backend)},
@@ -207,30 +242,24 @@ class Corpus:
         template = "{file} has changed since {out} was begun; put it back as it was, or choose another --out."
         raise DataError(template, file=name, out=self.out)
 
-    def _blocks(self) -> Iterator[Block]:
-        for i, file in enumerate(self.inputs):
-            yield from _blocks(i, file.rows())
+    @property
+    def blocks(self) -> Blocks:
+        """Everything that is to be answered."""
+        return Blocks(self.inputs, BLOCK_ROWS, BLOCK_CHARACTERS)
 
-    def _answer(self, workers: int) -> Iterator[Progress]:
+    def _answer(self, engine: Engine) -> Iterator[Progress]:
         """See to it that every block has its file of answers."""
         parts = self.out / PARTS
         parts.mkdir(exist_ok=True)
-        done: list[Progress] = []
-
-        def missing() -> Iterator[Block]:
-            for block in self._blocks():
-                found = _read_part(parts / block.name, block.digest)
-                if found is None:
-                    yield block
-                else:
-                    done.append(Progress(len(block.texts), found.n_tokens, resumed=True))
-
-        for block, answers in _answered(self.answerer, missing(), workers):
-            yield from done
-            done.clear()
+        answered: set[str] = set()
+        for block in self.blocks if any(parts.iterdir()) else ():
+            found = _read_part(parts / block.name, block.digest)
+            if found is not None:
+                answered.add(block.name)
+                yield Progress(len(block.texts), found.n_tokens, resumed=True)
+        for block, answers in engine(self.answerer, replace(self.blocks, answered=frozenset(answered))):
             _write_part(parts / block.name, block.digest, answers)
             yield Progress(len(block.texts), answers.n_tokens, resumed=False)
-        yield from done
 
     def _put_together(self, manifest: dict[str, Any]) -> list[dict[str, Any]]:
         """Write the outputs from the inputs and the answers of all blocks."""
@@ -300,22 +329,6 @@ def _differing(what: str, then: Any, now: dict[str, Any]) -> str:
     return f"{what} ({', '.join(names)})" if names else what
 
 
-def _blocks(file: int, rows: Iterator[Row]) -> Iterator[Block]:
-    """Rows by their position alone, so that every run cuts them alike."""
-    texts: list[str | None] = []
-    number = first = size = 0
-    for row in rows:
-        if row.is_header:
-            continue
-        texts.append(row.text)
-        size += len(row.text or "")
-        if len(texts) == BLOCK_ROWS or size >= BLOCK_CHARACTERS:
-            yield Block(file, number, first, tuple(texts))
-            number, first, size, texts = number + 1, first + len(texts), 0, []
-    if texts:
-        yield Block(file, number, first, tuple(texts))
-
-
 def _write_part(path: Path, digest: str, answers: Answers) -> None:
     body = "".join(json.dumps(row) + "\n" for row in answers.rows).encode()
     head = {"texts": digest, "answers": hashlib.sha256(body).hexdigest(), "tokens": answers.n_tokens}
@@ -334,76 +347,6 @@ def _read_part(path: Path, digest: str | None = None) -> Answers | None:
         return Answers([json.loads(row) for row in body.splitlines()], head["tokens"])
     except (ValueError, KeyError, TypeError):
         return None
-
-
-def _answered(answerer: Answerer, blocks: Iterator[Block], workers: int) -> Iterator[tuple[Block, Answers]]:
-    """The blocks with their answers, in whichever order they are done."""
-    if workers > 1:
-        yield from _in_processes(answerer, blocks, workers)
-        return
-    model: TextModel | None = None
-    for block in blocks:
-        model = model or answerer.open()
-        yield block, answerer.answers(model, block)
-
-
-def _in_processes(answerer: Answerer, blocks: Iterator[Block], workers: int) -> Iterator[tuple[Block, Answers]]:
-    context = multiprocessing.get_context("spawn")  # a fork would share locks of other threads
-    processes: list[Any] = []
-    free: list[Connection] = []
-    busy: dict[Connection, Block] = {}
-    try:
-        while True:
-            while (free or len(processes) < workers) and (block := next(blocks, None)) is not None:
-                if not free:
-                    ours, theirs = context.Pipe()
-                    processes.append(context.Process(target=_serve, args=(theirs, answerer), daemon=True))
-                    processes[-1].start()
-                    theirs.close()
-                    free.append(ours)
-                connection = free.pop()
-                busy[connection] = block
-                _checked(connection.send, block)
-            if not busy:
-                return
-            ready = wait(list(busy))
-            for connection in [connection for connection in busy if connection in ready]:
-                found = _checked(connection.recv)
-                if isinstance(found, TinyTransformerError):
-                    raise found
-                yield busy.pop(connection), found
-                free.append(connection)
-    finally:
-        for process in processes:
-            process.terminate()
-            process.join()
-        for ours in (*free, *busy):
-            ours.close()
-
-
-def _checked(call: Callable[..., Any], *arguments: Any) -> Any:
-    """A call over a pipe whose other end may have died."""
-    try:
-        return call(*arguments)
-    except (EOFError, ConnectionError):
-        raise BackendError(
-            "A process that ran the model has ended, perhaps for lack of memory; the same command goes on where it "
-            "stopped, with fewer --workers if need be."
-        ) from None
-
-
-def _serve(connection: Connection, answerer: Answerer) -> None:
-    """A process: answer blocks until the one that sends them is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one sees to it
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes fill the cores already
-    try:
-        model = answerer.open()
-        while True:
-            connection.send(answerer.answers(model, connection.recv()))
-    except (EOFError, ConnectionError):
-        return
-    except TinyTransformerError as error:
-        connection.send(error)
 
 
 def _remove_leftovers(out: Path) -> None:

@@ -57,7 +57,7 @@ class RowFile:
     @classmethod
     def of(cls, path: Path, format: str | None, column: str | None, output_column: str) -> "RowFile":
         """The file of a path; the format is that of its name, unless given."""
-        file = DataFile(str(path), path)
+        file = DataFile(str(path), path.absolute())  # another process may stand in another folder
         names = {suffix: name for name, suffix in FORMATS.items()}
         found = format or names.get(file.suffix)
         if found is None:
