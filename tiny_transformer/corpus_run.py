@@ -282,7 +282,7 @@ class Corpus:
                         else:
                             for notice in answer[1:]:
                                 _write_line(notices, file=name, line=row.number, notice=notice)
-                    if sha256(file.file.path) != known["sha256"]:  # while it was read for the last time
+                    if _sha256(file) != known["sha256"]:  # while it was read for the last time
                         self._refuse_changed(name)
                 written.append({"file": name, "rows": known["rows"] - n_bad, "bad_lines": n_bad})
         written += [{"file": name} for name in (BAD_LINES, NOTICES)]
@@ -306,21 +306,20 @@ class Corpus:
 
 def _described(file: RowFile) -> dict[str, Any]:
     path = file.file.path
-    if path.exists() and not path.is_file() and not path.is_dir():
+    if not file.file.address and path.exists() and not path.is_file() and not path.is_dir():
         raise DataError("{file} can be read only once; write it to a file first.", file=file.file.name)
-    try:
-        with path.open("rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        template = "{file} cannot be read ({reason}); check the path."
-        raise DataError(template, file=file.file.name, reason=error.strerror) from None
     return {
         "file": path.name,
-        "sha256": digest,
+        "sha256": _sha256(file),
         "format": file.format,
         "column": file.column,
         "output_column": file.output_column,
     }
+
+
+def _sha256(file: RowFile) -> str:
+    with file.file.open() as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _differing(what: str, then: Any, now: dict[str, Any]) -> str:

@@ -35,7 +35,9 @@ class Echo(Answerer):
         return Answers(rows, len(rows))
 
 
-def echo_corpus(folder: Path, out: Path, *inputs: Path, seconds: float = 0.0, column: str | None = None) -> Corpus:
+def echo_corpus(
+    folder: Path, out: Path, *inputs: str | Path, seconds: float = 0.0, column: str | None = None
+) -> Corpus:
     """A run over files, with a model folder that is only hashed."""
     answerer = Echo(folder, "numpy", None, GenerationOptions(), seconds=seconds)
     return Corpus(answerer, tuple(RowFile.of(path, None, column, "generated") for path in inputs), out)

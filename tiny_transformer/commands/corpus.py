@@ -22,9 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "inputs",
         nargs="+",
-        type=Path,
         metavar="INPUT",
-        help=f"files called {', '.join(FORMATS.values())}, all but Parquet also with .xz or .gz behind",
+        help=f"files called {', '.join(FORMATS.values())}, all but Parquet also with .xz or .gz behind; or addresses "
+        "of such files, as s3://bucket/file.txt",
     )
     parser.add_argument(
         "--out",
