@@ -13,7 +13,7 @@ import pytest
 from tests.support.corpus_answers import echo_corpus, finish, shipped_sources, wait_for
 from tests.support.models import ROOT, BundleFactory, Finished, run_python
 from tiny_transformer import corpus_run
-from tiny_transformer.corpus_engines import Actor, read_blocks
+from tiny_transformer.corpus_engines import Actor, Ray, read_blocks
 from tiny_transformer.corpus_run import Answerer, Answers, Block, Blocks
 from tiny_transformer.errors import BackendError, DataError
 from tiny_transformer.generation import GenerationOptions
@@ -107,6 +107,12 @@ def test_other_software_on_a_worker_is_one_sentence(folder: Path) -> None:
     found = answer(actor, Block(0, 0, 0, ("a",)))
     assert isinstance(found, BackendError)
     assert "'numpy': '1.0'" in str(found)
+
+
+def test_a_cluster_without_a_gpu_is_one_sentence() -> None:
+    assert Ray("auto")._all("CPU", {"CPU": 3.0, "memory": 1e9}) == 3
+    with pytest.raises(BackendError, match="has no GPU yet; say with --workers"):
+        Ray("auto")._all("GPU", {"CPU": 3.0})
 
 
 def test_what_goes_wrong_where_the_files_are_read_arrives_as_it_is(folder: Path, text: Path, tmp_path: Path) -> None:

@@ -84,9 +84,9 @@ class Ray:
                 fn_constructor_args=(answerer, answerer.software, partial(ray.get, files)),
                 batch_size=1,
                 batch_format="pyarrow",
-                compute=ActorPoolStrategy(size=self.workers or int(ray.cluster_resources().get(unit, 1))),
-                num_cpus=unit == "CPU",
-                num_gpus=unit == "GPU",
+                compute=ActorPoolStrategy(size=self.workers or self._all(unit, ray.cluster_resources())),
+                num_cpus=int(unit == "CPU"),
+                num_gpus=int(unit == "GPU"),
             )
             for batch in done.iter_batches(batch_size=None, batch_format="pyarrow"):
                 for packed in batch.column("found").to_pylist():
@@ -99,6 +99,14 @@ class Ray:
             raise BackendError(template, reason=_last_line(error)) from None
         finally:
             ray.shutdown()
+
+    def _all(self, unit: str, resources: Mapping[str, float]) -> int:
+        """How many of a unit the cluster has; a pool without any would wait for ever."""
+        found = int(resources.get(unit, 0))
+        if not found:
+            template = "The Ray cluster at {address} has no {unit} yet; say with --workers how many it will have."
+            raise BackendError(template, address=self.address, unit=unit)
+        return found
 
     def _connect(self) -> None:
         import ray
