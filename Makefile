@@ -29,7 +29,7 @@ test: $(VENV)/.browser web/node_modules lint types
 	$(PYTEST) -m "alone and not slow"
 	rm -rf $(TEST_SHARED)
 
-test-all: $(VENV)/.browser $(VENV)/.emulated web/node_modules lint types
+test-all: $(VENV)/.browser $(VENV)/.emulated $(VENV)/.ray web/node_modules lint types
 	$(PYTEST) $(SPREAD) -m "not alone"
 	$(PYTEST) -m alone
 	rm -rf $(TEST_SHARED)
@@ -98,6 +98,11 @@ web/node_modules: web/package-lock.json
 # Other processors for the slow sweep: qemu-user, and a Python of the other architecture (220 MB). Only root installs.
 $(VENV)/.emulated: $(VENV)/.dev tests/support/emulation.py
 	$(BIN)/python -m tests.support.emulation $(VENV)/emulated
+	@touch $@
+
+# Ray for the slow tests of a cluster: 250 MB, which nothing else needs. Its own requirement on pandas comes with gradio.
+$(VENV)/.ray: requirements-ray.txt $(VENV)/.dev
+	$(PIP) -r requirements-ray.txt
 	@touch $@
 
 clean:

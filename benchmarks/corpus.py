@@ -15,6 +15,7 @@ from pathlib import Path
 
 import tiny_transformer as tt
 from tiny_transformer import corpus_run
+from tiny_transformer.corpus_engines import Processes
 from tiny_transformer.corpus_run import Answerer, Corpus
 from tiny_transformer.data.files import shipped_data
 from tiny_transformer.data.rows import RowFile
@@ -59,7 +60,7 @@ def measure_runs(folder: Path, texts: Sequence[str], workers: Sequence[int]) -> 
                 source.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
                 corpus = Corpus(answerer, (RowFile.of(source, None, None, "generated"),), Path(place) / "out")
                 start, cpu = time.perf_counter(), time.process_time()
-                corpus.run(n, lambda n_rows: None, lambda progress: None)
+                corpus.run(Processes(n), lambda n_rows: None, lambda progress: None)
                 seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
             by_cpu = f", {len(texts) / cpu:.0f} per second of CPU time" if n == 1 else ""
             print(f"{backend:10} {n} workers: {len(texts) / seconds:.0f} texts/s{by_cpu}", flush=True)

@@ -5,16 +5,15 @@ import json
 import os
 import subprocess
 import sys
-import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.corpus_answers import echo_corpus, finish
+from tests.support.corpus_answers import echo_corpus, finish, shipped_sources, wait_for
 from tests.support.models import ROOT, BundleFactory, Finished, run_python
-from tiny_transformer import corpus_run
+from tiny_transformer import atomic, corpus_run
 from tiny_transformer.data.rows import RowFile
 from tiny_transformer.errors import BackendError, DataError, InputError
 
@@ -71,7 +70,7 @@ def test_each_row_is_answered_once_and_in_its_place(folder: Path, tmp_path: Path
 def test_a_block_of_long_texts_ends_earlier(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, folder: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"xxxxx\n" * 8)
     monkeypatch.setattr(corpus_run, "BLOCK_CHARACTERS", 10)
-    blocks = list(echo_corpus(folder, tmp_path / "out", tmp_path / "a.txt")._blocks())
+    blocks = list(echo_corpus(folder, tmp_path / "out", tmp_path / "a.txt").blocks)
     assert [len(block.texts) for block in blocks] == [2, 2, 2, 2]
     assert [block.first for block in blocks] == [0, 2, 4, 6]
 
@@ -79,13 +78,6 @@ def test_a_block_of_long_texts_ends_earlier(monkeypatch: pytest.MonkeyPatch, tmp
 def test_workers_change_nothing(folder: Path, tmp_path: Path, inputs: tuple[Path, ...]) -> None:
     one, three = (finish(echo_corpus(folder, tmp_path / f"out{n}", *inputs), n) for n in (1, 3))
     assert one == three
-
-
-def shipped_sources(path: Path, count: int) -> Path:
-    """A file of sentences that the shipped translator was measured on."""
-    lines = (ROOT / "checkpoints/translate/evaluation.jsonl").read_text(encoding="utf-8").splitlines()
-    path.write_text("".join(f"{json.loads(line)['source']}\n" for line in lines[:count]), encoding="utf-8")
-    return path
 
 
 @pytest.mark.long
@@ -128,8 +120,8 @@ def test_the_command_answers_as_generate_does(run_cli: Run, folder: Path, tmp_pa
 KILLER = """
 import json, os, random, shutil, signal, sys, time
 from pathlib import Path
-from tests.support.corpus_answers import echo_corpus, finish
-from tiny_transformer import corpus_run
+from tests.support.corpus_answers import echo_corpus, finish, shipped_sources, wait_for
+from tiny_transformer import atomic, corpus_run
 
 corpus_run.BLOCK_ROWS = 4
 folder, place, kills = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
@@ -209,13 +201,6 @@ def test_killed_with_its_workers_it_goes_on_and_none_of_them_stays(tmp_path: Pat
         subprocess.run(command(out, n), env=environment, check=True, capture_output=True)
     for path in clean.iterdir():
         assert (killed / path.name).read_bytes() == path.read_bytes()
-
-
-def wait_for(true: Callable[[], bool]) -> None:
-    start = time.monotonic()
-    while not true():
-        assert time.monotonic() - start < 120
-        time.sleep(0.02)
 
 
 def children(pid: int) -> list[int]:
@@ -350,10 +335,31 @@ def test_an_input_that_changes_during_the_run_is_refused(
     assert finish(corpus) == clean, "answers to the other text are not used"
 
 
+@pytest.mark.parametrize("change", [b"a line more\n", b""])
+def test_an_input_that_grows_or_shrinks_before_it_is_read_for_the_last_time_is_refused(
+    folder: Path, tmp_path: Path, inputs: tuple[Path, ...], monkeypatch: pytest.MonkeyPatch, change: bytes
+) -> None:
+    corpus = echo_corpus(folder, tmp_path / "out", *inputs)
+    original = inputs[0].read_bytes()
+    put_together = corpus_run.Corpus._put_together
+
+    def changed(self: corpus_run.Corpus, manifest: dict) -> list:
+        inputs[0].write_bytes(original + b"\n" + change if change else original[:20])
+        return put_together(self, manifest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus_run.Corpus, "_put_together", changed)
+        with pytest.raises(DataError, match=r"a\.txt has changed since"):
+            finish(corpus)
+    assert not (corpus.out / "a.txt").exists()
+    inputs[0].write_bytes(original)
+    assert finish(corpus) == finish(echo_corpus(folder, tmp_path / "clean", *inputs))
+
+
 def test_two_runs_do_not_meet_in_a_folder(folder: Path, tmp_path: Path, inputs: tuple[Path, ...]) -> None:
     corpus = echo_corpus(folder, tmp_path / "out", *inputs)
     corpus.out.mkdir()
-    with corpus_run._alone(corpus.out), pytest.raises(DataError, match="Another run is writing"):
+    with atomic.locked_folder(corpus.out), pytest.raises(DataError, match="Another run is writing"):
         finish(corpus)
     finish(corpus)
 
@@ -379,6 +385,8 @@ def test_names_must_not_meet_either(folder: Path, tmp_path: Path, inputs: tuple[
         (("a.txt", "--out", "full"), "is not empty"),
         (("a.txt", "--out", "other"), "is not a manifest"),
         (("a.txt", "--out", "a.txt"), "File exists"),
+        (("pipe.txt",), "can be read only once"),
+        ((os.fsdecode(b"\xff.txt"),), "is not UTF-8"),
         (("a.parquet",), "pip install 'tiny-transformer[parquet]'"),
         ((), "required: INPUT"),
     ],
@@ -395,6 +403,7 @@ def test_bad_usage_is_one_sentence(
     monkeypatch.setitem(sys.modules, "pyarrow", None)  # as if it were not installed
     for name in ("folder.txt", "full", "other"):
         Path(name).mkdir()
+    os.mkfifo("pipe.txt")
     for name in ("a.txt", "a.csv", "a.parquet", "full/x"):
         Path(name).write_text("x\n", encoding="utf-8")
     Path("other/manifest.json").write_text("[]", encoding="utf-8")
@@ -415,7 +424,7 @@ def test_memory_stays_the_same_however_many_rows_there_are(
         path.write_text("a line of text that is a little longer than the others\n" * n_rows, encoding="utf-8")
         tracemalloc.start()
         corpus = echo_corpus(folder, tmp_path / str(n_rows), path)
-        corpus.run(1, lambda n: None, lambda progress: None)
+        finish(corpus)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.5 * peaks[0]

@@ -25,6 +25,7 @@ LAYERS = (
     ("hub",),
     ("text_model",),
     ("corpus_run",),
+    ("corpus_engines",),
     ("training",),
     ("cli",),
     ("commands", "ui", "export"),  # these do not know each other

@@ -37,7 +37,7 @@ def ranges(lines: list[str]) -> list[Requirement]:
     return [requirement for line in lines if (requirement := Requirement(line)).name != "tiny-transformer"]
 
 
-PINS = pins("requirements.txt", "requirements-dev.txt", "requirements-bench.txt")
+PINS = pins("requirements.txt", "requirements-dev.txt", "requirements-bench.txt", "requirements-ray.txt")
 ALL_RANGES = ranges(
     [*PROJECT["dependencies"], *(r for extra in PROJECT["optional-dependencies"].values() for r in extra)]
 )
@@ -94,6 +94,7 @@ def test_make_lints_types_and_tests(target: str) -> None:
         assert tool in commands
     assert "sudo" not in commands, "make never asks for a password"
     assert ("chromium" in commands) == (target != "check")
+    assert ("requirements-ray.txt" in commands) == (target == "test-all")
 
 
 def test_make_check_leaves_out_what_takes_long_or_needs_a_browser() -> None:
@@ -166,6 +167,7 @@ def test_the_wheel_says_who_it_is(wheel: Path) -> None:
         "app",
         "mcp",
         "parquet",
+        "ray",
         "bench",
         "dev",
     }

@@ -30,7 +30,21 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path.na
 PARSERS = {"tiny_transformer": "tiny_transformer.cli", "export": "export.commands"}
 # Where the examples keep their random models, and what the tests put there instead.
 EXAMPLES = {"/tmp/random-gpt": "tiny-gpt", "/tmp/random": "tiny"}
-OTHER_PROGRAMS = {"git", "cd", "echo", "printf", "pip", "hf", "ruff", "mypy", "pytest", "pre-commit", "node", "npm"}
+OTHER_PROGRAMS = {
+    "git",
+    "cd",
+    "echo",
+    "printf",
+    "pip",
+    "hf",
+    "ruff",
+    "mypy",
+    "pytest",
+    "pre-commit",
+    "node",
+    "ray",
+    "npm",
+}
 
 
 def shell_lines(page: Page) -> list[str]:

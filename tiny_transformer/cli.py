@@ -23,6 +23,7 @@ EXTRAS = {
     "jinja2": "export",
     "gradio": "app",
     "pyarrow": "parquet",
+    "ray": "ray",
 }
 DONE, CHECK_FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
 

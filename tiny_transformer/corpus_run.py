@@ -2,23 +2,19 @@
 
 A row of a batch may differ in its last bits with the rows beside it, and in 8 bits that changes 4 of 100 texts. So
 what runs together is a function of the input alone: rows are cut into blocks by their position, and a block is always
-one batch on one thread. Blocks are handed out to processes; the answers of each become a file, written in one step.
-What a resumed run has to do is every block that has no such file. The last step puts them together.
+one batch on one thread. An engine answers blocks, here or on other machines; the answers of each become a file, which
+only the process that runs this code writes, in one step. What a resumed run has to do is every block that has no such
+file. The last step puts them together.
 """
 
-import fcntl
 import hashlib
 import json
-import multiprocessing
-import os
 import platform
 import shutil
-import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +22,7 @@ from tiny_transformer import __version__, atomic
 from tiny_transformer.backends import BACKENDS, files_read
 from tiny_transformer.bundle import Bundle, sha256
 from tiny_transformer.data.rows import Answer, Row, RowFile
-from tiny_transformer.errors import BackendError, DataError, InputError, TinyTransformerError
+from tiny_transformer.errors import DataError, InputError
 from tiny_transformer.generation import GenerationOptions
 from tiny_transformer.text_model import TextModel
 
@@ -59,6 +55,37 @@ class Block:
 
 
 @dataclass(frozen=True)
+class Blocks:
+    """The blocks of files that have no answers yet: the same at every reading, in this process or in another."""
+
+    inputs: tuple[RowFile, ...]
+    n_rows: int  # of a block
+    n_characters: int
+    answered: frozenset[str] = frozenset()  # names of blocks to leave out
+
+    def __iter__(self) -> Iterator[Block]:
+        for i, file in enumerate(self.inputs):
+            for block in self._of_file(i, file.rows()):
+                if block.name not in self.answered:
+                    yield block
+
+    def _of_file(self, file: int, rows: Iterator[Row]) -> Iterator[Block]:
+        """Rows by their position alone, so that every run cuts them alike."""
+        texts: list[str | None] = []
+        number = first = size = 0
+        for row in rows:
+            if row.is_header:
+                continue
+            texts.append(row.text)
+            size += len(row.text or "")
+            if len(texts) == self.n_rows or size >= self.n_characters:
+                yield Block(file, number, first, tuple(texts))
+                number, first, size, texts = number + 1, first + len(texts), 0, []
+        if texts:
+            yield Block(file, number, first, tuple(texts))
+
+
+@dataclass(frozen=True)
 class Answers:
     """What a block gave."""
 
@@ -82,6 +109,12 @@ class Answerer:
         bundle = Bundle.open(self.folder, require_float_weights=False)
         return TextModel(bundle, BACKENDS[self.backend].open(bundle, self.device, 1))
 
+    @property
+    def software(self) -> dict[str, str]:
+        """What, apart from the model and the text, decides the answers; of the machine that asks."""
+        package = BACKENDS[self.backend].package
+        return {"tiny_transformer": __version__, package: version(package), "machine": platform.machine()}
+
     def answers(self, model: TextModel, block: Block) -> Answers:
         """One batch; an empty text gives an empty answer, and each draws random numbers by its row."""
         asked = [i for i, text in enumerate(block.texts) if text]
@@ -96,6 +129,10 @@ class Answerer:
         for i, result in zip(asked, results, strict=True):
             rows[i] = (result.text, *map(str, result.notices))
         return Answers(rows, sum(len(result.ids) for result in results))
+
+
+# Answers every block, in whichever order they are done.
+Engine = Callable[[Answerer, Blocks], Iterator[tuple[Block, Answers]]]
 
 
 @dataclass(frozen=True)
@@ -118,20 +155,29 @@ class Corpus:
     def __post_init__(self) -> None:
         names = [file.file.path.name for file in self.inputs]
         for name in names:
+            if any(
+                0xD800 <= ord(character) < 0xE000 for character in name
+            ):  # how Python shows bytes of another encoding
+                template = "The name of {file} is not UTF-8, so a manifest cannot hold it; rename the file."
+                raise InputError(template, file=name.encode(errors="backslashreplace").decode())
             if names.count(name) > 1 or name in (MANIFEST, BAD_LINES, NOTICES, PARTS):
                 template = "The name {name} would stand twice in {out}; rename the file, or run it by itself."
                 raise InputError(template, name=name, out=self.out)
 
-    def run(self, workers: int, started: Callable[[int], None], progress: Callable[[Progress], None]) -> dict[str, Any]:
+    def run(
+        self, engine: Engine, started: Callable[[int], None], progress: Callable[[Progress], None]
+    ) -> dict[str, Any]:
         """Do what is not done yet; the finished manifest. `started` hears how many rows there are in all."""
         self.out.mkdir(parents=True, exist_ok=True)
-        with _alone(self.out):
+        with atomic.locked_folder(self.out) as alone:
+            if not alone:
+                raise DataError("Another run is writing to {out}; wait for it, or choose another --out.", out=self.out)
             manifest = self._begun()
             started(sum(file["rows"] for file in manifest["inputs"]))
             if "outputs" not in manifest:
                 _remove_leftovers(self.out)
                 n_tokens = 0
-                for report in self._answer(workers):
+                for report in self._answer(engine):
                     progress(report)
                     n_tokens += report.n_tokens
                 manifest = {**manifest, "tokens": n_tokens, "outputs": self._put_together(manifest)}
@@ -149,13 +195,8 @@ class Corpus:
             template = "{out} is not empty and holds no {manifest} of an earlier run; choose another --out."
             raise DataError(template, out=self.out, manifest=MANIFEST)
         bundle = Bundle.open(self.answerer.folder, require_float_weights=False)
-        package = BACKENDS[self.answerer.backend].package
         promise: dict[str, Any] = {
-            "software": {
-                "tiny_transformer": __version__,
-                package: version(package),
-                "machine": platform.machine(),
-            },
+            "software": self.answerer.software,
             "model": {
                 "backend": self.answerer.backend,
                 "files": {name: sha256(bundle.folder / name) for name in files_read(bundle, self.answerer.backend)},
@@ -201,30 +242,24 @@ class Corpus:
         template = "{file} has changed since {out} was begun; put it back as it was, or choose another --out."
         raise DataError(template, file=name, out=self.out)
 
-    def _blocks(self) -> Iterator[Block]:
-        for i, file in enumerate(self.inputs):
-            yield from _blocks(i, file.rows())
+    @property
+    def blocks(self) -> Blocks:
+        """Everything that is to be answered."""
+        return Blocks(self.inputs, BLOCK_ROWS, BLOCK_CHARACTERS)
 
-    def _answer(self, workers: int) -> Iterator[Progress]:
+    def _answer(self, engine: Engine) -> Iterator[Progress]:
         """See to it that every block has its file of answers."""
         parts = self.out / PARTS
         parts.mkdir(exist_ok=True)
-        done: list[Progress] = []
-
-        def missing() -> Iterator[Block]:
-            for block in self._blocks():
-                found = _read_part(parts / block.name, block.digest)
-                if found is None:
-                    yield block
-                else:
-                    done.append(Progress(len(block.texts), found.n_tokens, resumed=True))
-
-        for block, answers in _answered(self.answerer, missing(), workers):
-            yield from done
-            done.clear()
+        answered: set[str] = set()
+        for block in self.blocks if any(parts.iterdir()) else ():
+            found = _read_part(parts / block.name, block.digest)
+            if found is not None:
+                answered.add(block.name)
+                yield Progress(len(block.texts), found.n_tokens, resumed=True)
+        for block, answers in engine(self.answerer, replace(self.blocks, answered=frozenset(answered))):
             _write_part(parts / block.name, block.digest, answers)
             yield Progress(len(block.texts), answers.n_tokens, resumed=False)
-        yield from done
 
     def _put_together(self, manifest: dict[str, Any]) -> list[dict[str, Any]]:
         """Write the outputs from the inputs and the answers of all blocks."""
@@ -239,7 +274,7 @@ class Corpus:
             for i, (file, known) in enumerate(zip(self.inputs, manifest["inputs"], strict=True)):
                 name, n_bad = file.file.path.name, 0
                 with atomic.replacing_file(self.out / name) as temporary:
-                    for row, answer in file.write(_stored_answers(self.out / PARTS, i), temporary):
+                    for row, answer in file.write(self._stored_answers(i), temporary):
                         if answer is None:
                             n_bad += 1
                             content = row.content[:_SHOWN].decode("utf-8", errors="backslashreplace")
@@ -247,11 +282,19 @@ class Corpus:
                         else:
                             for notice in answer[1:]:
                                 _write_line(notices, file=name, line=row.number, notice=notice)
-                    if sha256(file.file.path) != known["sha256"]:  # while it was read for the last time
+                    if _sha256(file) != known["sha256"]:  # while it was read for the last time
                         self._refuse_changed(name)
                 written.append({"file": name, "rows": known["rows"] - n_bad, "bad_lines": n_bad})
         written += [{"file": name} for name in (BAD_LINES, NOTICES)]
         return [{**file, "sha256": sha256(self.out / file["file"])} for file in written]
+
+    def _stored_answers(self, file: int) -> Iterator[Answer]:
+        """The answers to the rows of a file; whoever asks for one more has read more rows than there were."""
+        number = 0
+        while (found := _read_part(self.out / PARTS / Block(file, number, 0, ()).name)) is not None:
+            yield from found.rows
+            number += 1
+        self._refuse_changed(self.inputs[file].file.path.name)
 
     def _check_outputs(self, manifest: dict[str, Any]) -> None:
         for file in manifest["outputs"]:
@@ -263,41 +306,26 @@ class Corpus:
 
 def _described(file: RowFile) -> dict[str, Any]:
     path = file.file.path
-    try:
-        with path.open("rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        template = "{file} cannot be read ({reason}); check the path."
-        raise DataError(template, file=file.file.name, reason=error.strerror) from None
+    if not file.file.address and path.exists() and not path.is_file() and not path.is_dir():
+        raise DataError("{file} can be read only once; write it to a file first.", file=file.file.name)
     return {
         "file": path.name,
-        "sha256": digest,
+        "sha256": _sha256(file),
         "format": file.format,
         "column": file.column,
         "output_column": file.output_column,
     }
 
 
+def _sha256(file: RowFile) -> str:
+    with file.file.open() as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 def _differing(what: str, then: Any, now: dict[str, Any]) -> str:
     """Which value of the model, the options or the software is another one."""
     names = [name for name in now if not isinstance(then, dict) or then.get(name) != now[name]]
     return f"{what} ({', '.join(names)})" if names else what
-
-
-def _blocks(file: int, rows: Iterator[Row]) -> Iterator[Block]:
-    """Rows by their position alone, so that every run cuts them alike."""
-    texts: list[str | None] = []
-    number = first = size = 0
-    for row in rows:
-        if row.is_header:
-            continue
-        texts.append(row.text)
-        size += len(row.text or "")
-        if len(texts) == BLOCK_ROWS or size >= BLOCK_CHARACTERS:
-            yield Block(file, number, first, tuple(texts))
-            number, first, size, texts = number + 1, first + len(texts), 0, []
-    if texts:
-        yield Block(file, number, first, tuple(texts))
 
 
 def _write_part(path: Path, digest: str, answers: Answers) -> None:
@@ -318,96 +346,6 @@ def _read_part(path: Path, digest: str | None = None) -> Answers | None:
         return Answers([json.loads(row) for row in body.splitlines()], head["tokens"])
     except (ValueError, KeyError, TypeError):
         return None
-
-
-def _stored_answers(parts: Path, file: int) -> Iterator[Answer]:
-    number = 0
-    while (found := _read_part(parts / Block(file, number, 0, ()).name)) is not None:
-        yield from found.rows
-        number += 1
-
-
-def _answered(answerer: Answerer, blocks: Iterator[Block], workers: int) -> Iterator[tuple[Block, Answers]]:
-    """The blocks with their answers, in whichever order they are done."""
-    if workers > 1:
-        yield from _in_processes(answerer, blocks, workers)
-        return
-    model: TextModel | None = None
-    for block in blocks:
-        model = model or answerer.open()
-        yield block, answerer.answers(model, block)
-
-
-def _in_processes(answerer: Answerer, blocks: Iterator[Block], workers: int) -> Iterator[tuple[Block, Answers]]:
-    context = multiprocessing.get_context("spawn")  # a fork would share locks of other threads
-    processes: list[Any] = []
-    free: list[Connection] = []
-    busy: dict[Connection, Block] = {}
-    try:
-        while True:
-            while (free or len(processes) < workers) and (block := next(blocks, None)) is not None:
-                if not free:
-                    ours, theirs = context.Pipe()
-                    processes.append(context.Process(target=_serve, args=(theirs, answerer), daemon=True))
-                    processes[-1].start()
-                    theirs.close()
-                    free.append(ours)
-                connection = free.pop()
-                busy[connection] = block
-                _checked(connection.send, block)
-            if not busy:
-                return
-            ready = wait(list(busy))
-            for connection in [connection for connection in busy if connection in ready]:
-                found = _checked(connection.recv)
-                if isinstance(found, TinyTransformerError):
-                    raise found
-                yield busy.pop(connection), found
-                free.append(connection)
-    finally:
-        for process in processes:
-            process.terminate()
-            process.join()
-        for ours in (*free, *busy):
-            ours.close()
-
-
-def _checked(call: Callable[..., Any], *arguments: Any) -> Any:
-    """A call over a pipe whose other end may have died."""
-    try:
-        return call(*arguments)
-    except (EOFError, ConnectionError):
-        raise BackendError(
-            "A process that ran the model has ended, perhaps for lack of memory; the same command goes on where it "
-            "stopped, with fewer --workers if need be."
-        ) from None
-
-
-def _serve(connection: Connection, answerer: Answerer) -> None:
-    """A process: answer blocks until the one that sends them is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one sees to it
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes fill the cores already
-    try:
-        model = answerer.open()
-        while True:
-            connection.send(answerer.answers(model, connection.recv()))
-    except (EOFError, ConnectionError):
-        return
-    except TinyTransformerError as error:
-        connection.send(error)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One run at a time in a folder; the lock goes with the process, however it ends."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise DataError("Another run is writing to {out}; wait for it, or choose another --out.", out=folder) from None
-    finally:
-        os.close(descriptor)
 
 
 def _remove_leftovers(out: Path) -> None:

@@ -168,8 +168,12 @@ def test_parquet_without_the_column_is_one_sentence(tmp_path: Path) -> None:
         if column == "a":
             assert texts(file) == ["b"]
             continue
-        with pytest.raises(DataError, match="must have a column text, and no generated; it has a"):
+        with pytest.raises(DataError, match="must have one column text, and no generated; it has a"):
             list(file.rows())
+    twice = pyarrow.table([pyarrow.array(["b"]), pyarrow.array(["c"])], names=["text", "text"])
+    parquet.write_table(twice, tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="it has text, text"):
+        list(RowFile.of(tmp_path / "a.parquet", None, "text", "generated").rows())
 
 
 def test_any_name_will_do_with_a_format(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "inputs",
         nargs="+",
-        type=Path,
         metavar="INPUT",
-        help=f"files called {', '.join(FORMATS.values())}, all but Parquet also with .xz or .gz behind",
+        help=f"files called {', '.join(FORMATS.values())}, all but Parquet also with .xz or .gz behind; or addresses "
+        "of such files, as s3://bucket/file.txt",
     )
     parser.add_argument(
         "--out",
@@ -43,7 +43,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output-column", default="generated", metavar="NAME", help="the column or field to write (default: generated)"
     )
-    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one for each core; 1 on a GPU)")
+    parser.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="processes (default: one for each core; 1 on a GPU; with --ray one for each core or GPU of the cluster)",
+    )
+    parser.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="run on Ray: local starts it on this machine, auto finds the cluster that this machine belongs to",
+    )
     parser.add_argument("--raw", action="store_true", help="let a chat model continue plain text")
     parser.add_argument(
         "--no-split", action="store_true", help="translate a text as one, instead of sentence by sentence"
@@ -55,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Answer what is not answered yet, with a bar on stderr."""
     from tiny_transformer.checks import check_whole
+    from tiny_transformer.corpus_engines import Processes, Ray
     from tiny_transformer.corpus_run import BAD_LINES, Corpus
     from tiny_transformer.data.rows import RowFile
     from tiny_transformer.errors import InputError
@@ -64,8 +75,9 @@ def run(options: argparse.Namespace) -> None:
     inputs = [RowFile.of(path, options.format, options.column, options.output_column) for path in options.inputs]
     answerer = _answerer(options)
     corpus = Corpus(answerer, tuple(inputs), options.out)
+    engine = Ray(options.ray, options.workers) if options.ray else Processes(options.workers or _workers(answerer))
     with _Bar() as bar:
-        manifest = corpus.run(options.workers or _workers(answerer), bar.start, bar.add)
+        manifest = corpus.run(engine, bar.start, bar.add)
     n_bad = sum(file.get("bad_lines", 0) for file in manifest["outputs"])
     n_rows = sum(file.get("rows", 0) for file in manifest["outputs"])
     problems = f"; {n_bad:,} bad lines are listed in {options.out / BAD_LINES}" if n_bad else ""

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
+from urllib.parse import unquote, urlsplit
 
 from tiny_transformer import atomic
 from tiny_transformer.errors import DataError
@@ -29,10 +30,44 @@ _PARALLEL = re.compile(r"^(.*)\{([^{},]+),([^{},]+)\}(.*)$")
 
 @dataclass(frozen=True)
 class DataFile:
-    """A local file, under the name the user knows it by."""
+    """A file under the name the user knows it by: a local one, or one on storage that pyarrow reads."""
 
     name: str
-    path: Path
+    path: Path  # of a file on other storage, only the name of the path counts
+    address: str = ""  # such as s3://bucket/file.txt; empty for a local file
+
+    @classmethod
+    def at(cls, place: str | Path) -> "DataFile":
+        """The file of a path, or of an address with a scheme."""
+        if isinstance(place, str) and "://" in place:
+            parts = urlsplit(place)
+            host = parts.netloc.rpartition("@")[2]  # before it may stand a password, which no message repeats
+            return cls(f"{parts.scheme}://{host}{parts.path}", Path(unquote(parts.path)), place)
+        return cls(str(place), Path(place).absolute())  # another process may stand in another folder
+
+    @contextmanager
+    def open(self) -> Iterator[io.BufferedReader]:
+        """The bytes as they are stored; whatever fails meanwhile is one sentence."""
+        try:
+            with self._stream() as stream:
+                yield stream
+        except OSError as error:
+            reason = error.strerror or str(error).splitlines()[0].rstrip(".")
+            raise DataError(
+                "{file} cannot be read ({reason}); check the path.", file=self.name, reason=reason
+            ) from None
+
+    def _stream(self) -> Any:
+        if not self.address:
+            return self.path.open("rb")
+        import pyarrow
+        from pyarrow.fs import FileSystem
+
+        try:
+            system, path = FileSystem.from_uri(self.address)
+        except pyarrow.ArrowInvalid as error:
+            raise OSError(str(error)) from None
+        return io.BufferedReader(system.open_input_file(path), _CHUNK)
 
     @property
     def suffix(self) -> str:
@@ -100,16 +135,11 @@ def locate(path: str) -> list[tuple[DataFile, ...]]:
 @contextmanager
 def open_text(file: DataFile) -> Iterator[BinaryIO]:
     """The bytes of a file's text, decompressed while they are read."""
-    try:
-        with file.path.open("rb") as stream:
-            if file.path.suffix in COMPRESSED:
-                yield io.BufferedReader(_Decompressed(stream, file), _CHUNK)
-            else:
-                yield stream
-    except OSError as error:
-        raise DataError(
-            "{file} cannot be read ({reason}); check the path.", file=file.name, reason=error.strerror
-        ) from None
+    with file.open() as stream:
+        if file.path.suffix in COMPRESSED:
+            yield io.BufferedReader(_Decompressed(stream, file), _CHUNK)
+        else:
+            yield stream
 
 
 def content_hash(file: DataFile) -> str:
@@ -173,7 +203,8 @@ class _Decompressed(io.RawIOBase):
     def __init__(self, stream: BinaryIO, file: DataFile) -> None:
         self._stream = stream
         self._file = file
-        self._limit = max(_MAX_UNCHECKED, _MAX_GROWTH * file.path.stat().st_size)
+        self._limit = max(_MAX_UNCHECKED, _MAX_GROWTH * stream.seek(0, os.SEEK_END))
+        stream.seek(0)
         self._decompressor = self._new_decompressor()
 
     def readable(self) -> bool:

@@ -55,15 +55,15 @@ class RowFile:
     output_column: str
 
     @classmethod
-    def of(cls, path: Path, format: str | None, column: str | None, output_column: str) -> "RowFile":
-        """The file of a path; the format is that of its name, unless given."""
-        file = DataFile(str(path), path)
+    def of(cls, path: str | Path, format: str | None, column: str | None, output_column: str) -> "RowFile":
+        """The file of a path or an address; the format is that of its name, unless given."""
+        file = DataFile.at(path)
         names = {suffix: name for name, suffix in FORMATS.items()}
         found = format or names.get(file.suffix)
         if found is None:
             template = "{file} is not called {suffixes}; say what it is with --format."
             raise DataError(template, file=path, suffixes=", ".join(names))
-        if found == "parquet" and path.suffix in COMPRESSED:
+        if found == "parquet" and file.path.suffix in COMPRESSED:
             raise DataError("{file} is Parquet, which is compressed inside; decompress the file around it.", file=path)
         if found == "text" and column is not None:
             raise DataError("{file} is plain text, which has no columns; leave --column out.", file=path)
@@ -207,8 +207,8 @@ def _open_output(path: Path, compression: str) -> Iterator[Any]:
 def _parquet_schema(file: RowFile) -> Any:
     """The columns of a Parquet file, which has the one to read, and none of the name to write."""
     schema = next(_parquet_parts(file))
-    if file.column not in schema.names or file.output_column in schema.names:
-        template = "{file} must have a column {column}, and no {output}; it has {names}."
+    if schema.names.count(file.column) != 1 or file.output_column in schema.names:
+        template = "{file} must have one column {column}, and no {output}; it has {names}."
         names = ", ".join(schema.names)
         raise DataError(template, file=file.file.name, column=file.column, output=file.output_column, names=names)
     return schema
@@ -220,10 +220,10 @@ def _parquet_parts(file: RowFile, columns: Sequence[str] | None = None) -> Itera
     from pyarrow import parquet
 
     try:
-        with parquet.ParquetFile(file.file.path) as opened:
+        with file.file.open() as stream, parquet.ParquetFile(stream) as opened:
             yield opened.schema_arrow
             yield from opened.iter_batches(batch_size=PARQUET_ROWS, columns=columns)
-    except (OSError, pyarrow.ArrowException) as error:
+    except pyarrow.ArrowException as error:
         reason = str(error).splitlines()[0]
         raise DataError("{file} cannot be read ({reason}); check it.", file=file.file.name, reason=reason) from None
 
