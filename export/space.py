@@ -44,8 +44,10 @@ _STATIC_TEXT = """
 
 [{model}]({endpoint}/{model}) at the commit [`{revision:.12}`]({endpoint}/{model}/tree/{revision}) in the visitor's own
 browser: no server computes anything, and what a visitor writes stays in the tab. The model's files are those of that
-commit, unchanged; the page checks each against the parity report before it is used.
+commit, {files}; the page checks each against the parity report before it is used.
 """
+_UNCHANGED = "unchanged"
+_ROUNDED = "in 8 bits: the rounded weights unchanged, and graphs that make them float when the page is opened"
 
 
 def stage_space(
@@ -76,7 +78,9 @@ def stage_space(
     (folder / CARD).write_text(f"---\n{SpaceCardData(**metadata).to_yaml()}\n---\n{text}", encoding="utf-8")
 
 
-def stage_static_space(folder: Path, name: str, model: str, revision: str, site: Path, *, endpoint: str) -> None:
+def stage_static_space(
+    folder: Path, name: str, model: str, revision: str, site: Path, *, endpoint: str, int8: bool = False
+) -> None:
     """Write a static Space's files: those of a site that was exported before, and the front matter."""
     shutil.copytree(site, folder)
     metadata: dict[str, Any] = {
@@ -89,7 +93,8 @@ def stage_static_space(folder: Path, name: str, model: str, revision: str, site:
         "models": [model],
         "license": "apache-2.0",
     }
-    text = _STATIC_TEXT.format(name=metadata["title"], model=model, revision=revision, endpoint=endpoint)
+    values = {"model": model, "revision": revision, "endpoint": endpoint, "files": _ROUNDED if int8 else _UNCHANGED}
+    text = _STATIC_TEXT.format(name=metadata["title"], **values)
     (folder / CARD).write_text(f"---\n{SpaceCardData(**metadata).to_yaml()}\n---\n{text}", encoding="utf-8")
 
 

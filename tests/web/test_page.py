@@ -26,7 +26,8 @@ from tiny_transformer.parity.report import write_report
 
 __all__ = ["browser", "models"]
 
-AXE = ROOT / "web" / "node_modules" / "axe-core" / "axe.min.js"
+PACKAGES = ROOT / "web" / "node_modules"
+AXE = PACKAGES / "axe-core" / "axe.min.js"
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,10 @@ def visitor(browser: Browser, url: str, **look: Any) -> Iterator[BrowserContext]
     complaints: list[str] = []
     context.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
     context.on("weberror", lambda error: complaints.append(str(error.error)))
-    context.on("request", lambda request: None if request.url.startswith(url) else complaints.append(request.url))
+    context.on(
+        "request",
+        lambda request: None if request.url.startswith((url, f"blob:{url}")) else complaints.append(request.url),
+    )
     yield context
     context.close()
     assert complaints == []
@@ -232,6 +236,32 @@ def test_the_chosen_language_and_colors_stay(browser: Browser, site: ServedSite)
             assert page.evaluate("() => getComputedStyle(document.documentElement).colorScheme") == "dark"
             page.reload()
         assert page.evaluate("() => document.documentElement.lang") == "zh-CN"
+
+
+def test_transformers_js_opens_the_exported_folder_and_writes_the_same_text(
+    browser: Browser, proved: dict[str, Path], tmp_path: Path
+) -> None:
+    """With the runtime that the library chooses: it has no float64, and it makes the cache from the axes' names."""
+    assert (PACKAGES / "@huggingface").is_dir(), "run `npm ci --prefix web --ignore-scripts` first; make test does it"
+    export_site({"chat": proved["chat"]}, tmp_path / "site", stand_in_report, transformers_js=True)
+    (tmp_path / "site" / "library").symlink_to(PACKAGES)
+    shutil.copyfile(ROOT / "benchmarks/engines/transformers_js.html", tmp_path / "site" / "peer.html")
+    dialogue = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "Hi."}]
+    dialogue.append({"role": "user", "content": "Once more, äöü 你好!"})
+    with served_files(tmp_path / "site") as (url, _), visitor(browser, url) as context:
+        page = context.new_page()
+        page.goto(f"{url}/peer.html")
+        page.wait_for_function("() => globalThis.transformers")
+        found = page.evaluate(
+            """async ([dialogue, max_new_tokens]) => {
+              const model = await transformers.pipeline("text-generation", "chat");
+              const [{ generated_text: turns }] = await model(dialogue, { max_new_tokens });
+              return turns.at(-1).content;
+            }""",
+            [dialogue, 24],
+        )
+    chat = tt.load(proved["chat"], "onnx")
+    assert found == chat.generate(dialogue, max_new_tokens=24, repetition_penalty=1.0).text
 
 
 @pytest.mark.slow
