@@ -97,6 +97,7 @@ def test_the_shapes_are_the_ones_that_were_published() -> None:
         "ctranslate2",
         "transformers",
         "optimum",
+        "transformers_js",
         "onnxruntime_genai",
     }
 
