@@ -109,14 +109,16 @@ def test_it_chats_translates_streams_and_stops_as_python_writes(browser: Browser
         page.locator(".chips button").nth(1).click()
         expect(page.locator(".choices tr")).to_have_count(5)
         expect(page.locator(".choices th").first).to_contain_text("✓")  # greedy: the likeliest was taken
-        # Stop: the button is there while it writes, and what came so far stays.
-        page.locator("#message").fill("once more")
-        page.evaluate(
-            """() => { document.getElementById("chat-form").requestSubmit();
-              document.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" })); }"""
-        )
-        expect(page.locator("#log .line").last).to_have_text("stopped")
-        answered(page)
+        # Stop, by key and by button: it is there while it writes, and what came so far stays.
+        stops = 'document.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }))', "form.children[2].click()"
+        for n, stop in enumerate(stops, start=3):
+            page.locator("#message").fill("once more")
+            page.evaluate(
+                f'() => {{ const form = document.getElementById("chat-form"); form.requestSubmit(); {stop}; }}'
+            )
+            expect(page.locator("#log .line")).to_have_count(n)
+            expect(page.locator("#log .line").last).to_have_text("stopped")
+            answered(page)
         page.get_by_role("button", name="New conversation").click()
         expect(page.locator(".example:visible")).to_have_count(3)
 
