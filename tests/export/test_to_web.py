@@ -11,15 +11,17 @@ from pathlib import Path
 
 import onnx
 import pytest
+from tokenizers import Tokenizer
 
 from export.commands import main
 from export.to_web import PARITY_FOLDER, export_site, named_folders, page_texts
+from export.transformers_js import write_for_transformers_js
 from tests.support.export_fixtures import Exported
 from tests.support.hub_commands import with_graphs
 from tests.support.hub_driver import stand_in_report
 from tests.support.models import ROOT, BundleFactory
 from tests.support.web_checkout import add_web
-from tiny_transformer.bundle import DECODER_ONNX, PARITY, TOKENIZER, WEIGHTS, WEIGHTS_INT8, Bundle
+from tiny_transformer.bundle import DECODER_ONNX, GENERATION, PARITY, TOKENIZER, WEIGHTS, WEIGHTS_INT8, Bundle
 from tiny_transformer.errors import ExportError, ParityError, TinyTransformerError
 from tiny_transformer.parity.report import ParityReport, write_report
 
@@ -186,6 +188,13 @@ def test_the_form_for_transformers_js_has_its_names_and_our_bytes(
     assert axes["past_key_values.0.key"] == ["batch_size", "", "past_sequence_length", ""]
     assert onnx.TensorProto.DOUBLE not in {tensor.data_type for tensor in graph.graph.initializer}
     assert b"transformers.js/" not in (tmp_path / "site" / "service-worker.js").read_bytes()  # no visitor reads it
+    # A model that goes on with a text begins it with <bos>, as Python does.
+    generation = json.loads((folder / GENERATION).read_text()) | {"task": "complete", "roles": {}}
+    (folder / GENERATION).write_text(json.dumps(generation))
+    write_for_transformers_js(Bundle.open(folder), tmp_path / "complete")
+    encoded = Tokenizer.from_file(str(tmp_path / "complete" / "tokenizer.json")).encode("ab").ids
+    assert encoded == [bundle.generation.bos_id, *bundle.tokenizer.encode("ab")]
+    assert "chat_template" not in json.loads((tmp_path / "complete" / "tokenizer_config.json").read_text())
     translator = exported("encoder-decoder-rotary").folder
     with pytest.raises(TinyTransformerError, match=r"an encoder-decoder, which transformers\.js cannot"):
         export_site({"t": translator}, tmp_path / "other", stand_in_report, transformers_js=True, root=web_root)
