@@ -35,9 +35,11 @@ test-all: $(VENV)/.browser $(VENV)/.emulated $(VENV)/.ray web/node_modules lint 
 	rm -rf $(TEST_SHARED)
 
 # Who is faster, side by side. Half an hour on two cores that have nothing else to do.
-bench: $(VENV)-bench/.bench $(VENV)-optimum/.bench
+bench: $(VENV)-bench/.bench $(VENV)-optimum/.bench web/node_modules
 	$(VENV)-bench/bin/python -m benchmarks.speed --python optimum=$(VENV)-optimum/bin/python
 	$(VENV)-bench/bin/python -m benchmarks.growth
+	$(VENV)-bench/bin/python -m benchmarks.web --python transformers-js=$(VENV)-optimum/bin/python \
+		--json benchmarks/results/web-cpu.json
 
 $(VENV)-bench/.bench: requirements-bench.txt requirements-dev.txt requirements.txt
 	$(PYTHON) -m venv $(VENV)-bench
@@ -46,7 +48,7 @@ $(VENV)-bench/.bench: requirements-bench.txt requirements-dev.txt requirements.t
 
 # optimum needs an older huggingface_hub than we do, so it gets an environment of its own.
 OPTIMUM := numpy==2.4.6 onnx==1.23.2 onnxruntime==1.31.1 optimum-onnx==0.1.0 tokenizers==0.22.2 torch==2.13.0 \
-	transformers==4.57.6
+	playwright==1.65.0 transformers==4.57.6
 
 $(VENV)-optimum/.bench: Makefile
 	$(PYTHON) -m venv $(VENV)-optimum

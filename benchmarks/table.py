@@ -73,6 +73,30 @@ def gpu_table(results: Sequence[Mapping[str, Any]]) -> str:
     return _markdown(["ours", "peer", *columns], body)
 
 
+def web_table(found: Mapping[str, Any]) -> str:
+    """The page in Chromium: how many times as fast it is, at one row and on one thread."""
+    body = [
+        (f"shipped {task}", f"{figures['Chromium']['share_of_python']:.2f}", "")
+        for task, figures in found["shipped"].items()
+    ]
+    for shape, figures in found["peer"].items():
+        body.append((shape, *(spread(figures[name]["page_as_fast"]) for name in ("onnx", "transformers-js"))))
+    return _markdown(["model", "Python's ONNX Runtime", "transformers.js"], body)
+
+
+def first_answer_table(found: Mapping[str, Any]) -> str:
+    """A first visit of the page in 8 bits, from its load to the first word of an answer."""
+    columns = {
+        "MB": "megabytes",
+        "seconds": "seconds",
+        "fastest": "fastest",
+        "processor": "processor_seconds",
+        "busiest thread": "thread_seconds",
+    }
+    body = [(name, *(str(figures[key]) for key in columns.values())) for name, figures in found["first_answer"].items()]
+    return _markdown(["model", *columns], body)
+
+
 def spread(ratio: Mapping[str, float]) -> str:
     """A ratio's median, and the least and the most of its rounds."""
     return f"**{ratio['median']:.2f}** ({ratio['least']:.2f} – {ratio['most']:.2f})"
@@ -86,11 +110,14 @@ def tables(folder: Path = RESULTS) -> dict[str, str]:
         return values
 
     found = read("speed-cpu.json")
+    web = read("web-cpu.json")
     threads = sorted({comparison["threads"] for comparison in found["comparisons"]})
     return {
         "summary": summary_table(found),
         **{f"threads: {n}": speed_table(found, n) for n in threads},
         "many texts": many_texts_table(read("many-texts-cpu.json")),
+        "web": web_table(web),
+        "first answer": first_answer_table(web),
         "gpu": gpu_table([read("speed-cuda.json"), read("speed-cuda-bfloat16.json")]),
     }
 

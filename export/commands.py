@@ -148,9 +148,22 @@ def _verify(options: argparse.Namespace) -> None:
         raise InputError("A quick look is on the CPU; leave out --device.")
     if options.backends and options.device:
         raise InputError("With --device eager is compared; leave out --backends.")
-    report = verified(Bundle.open(folder), options.device, backends=options.backends, quick=options.quick)
+    with _complete(Bundle.open(folder), options.backends) as bundle:
+        report = verified(bundle, options.device, backends=options.backends, quick=options.quick)
     sys.stdout.write(report.to_json() if options.json else table(report))
     report.raise_if_failed()
+
+
+@contextmanager
+def _complete(bundle: "Bundle", backends: Sequence[str] | None) -> "Iterator[Bundle]":
+    """The folder, or a copy with the graphs of web-int8 where that is asked for: only a page has them."""
+    from .to_web import WEB_INT8, page_folder
+
+    if WEB_INT8 not in (backends or ()):
+        yield bundle
+        return
+    with page_folder(bundle, int8=True, proved=False) as copy:
+        yield copy
 
 
 def _where(bundle: "Bundle", options: argparse.Namespace) -> None:
@@ -210,7 +223,8 @@ def _web(options: argparse.Namespace) -> None:
     """What was written goes to stderr: the page itself is the result."""
     from .to_web import export_site, named_folders
 
-    site = export_site(named_folders(options.bundles), options.out, verified, int8=options.int8)
+    forms = {"int8": options.int8, "transformers_js": options.transformers_js}
+    site = export_site(named_folders(options.bundles), options.out, verified, **forms)
     sys.stderr.write(
         f"wrote {site.folder}: version {site.version}, {site.bytes / 1e6:.1f} MB; look at it with "
         f"python -m http.server --directory {site.folder}\n"
@@ -235,7 +249,7 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
         "--backends",
         metavar="NAME,NAME",
         type=lambda names: names.split(","),
-        help="compare these alone; web is compared only where it is named, in Chromium or in Node",
+        help="compare these alone; web and web-int8 only where they are named, in Chromium or in Node",
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print the report for programs")
@@ -257,6 +271,11 @@ def _add_web(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="weights in 8 bits: half the download, judged by the task instead of each number",
     )
+    parser.add_argument(
+        "--transformers-js",
+        action="store_true",
+        help="also the model as transformers.js opens it, in the site's folder transformers.js; decoder-only models",
+    )
 
 
 def add_push_arguments(parser: argparse.ArgumentParser) -> None:
@@ -277,6 +296,7 @@ def add_push_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
         help="also publish a static Space, free for everyone: the model runs in the visitor's browser",
     )
+    parser.add_argument("--int8", action="store_true", help="with --static-space: its weights in 8 bits, as in web")
     parser.add_argument("--space-hardware", metavar="NAME", default="", help="such as t4-small or zero-a10g")
     parser.add_argument(
         "--space-token",

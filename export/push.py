@@ -46,6 +46,7 @@ class PushOptions:
     license: str = ""
     space: str = ""
     static_space: str = ""
+    int8: bool = False  # the static Space's weights
     space_hardware: str = ""
     space_token: str = ""  # the name of an environment variable, never the token itself
     dry_run: bool = False
@@ -71,6 +72,9 @@ class PushOptions:
         for option, value in (("--space-hardware", self.space_hardware), ("--space-token", self.space_token)):
             if value and not self.space:
                 raise InputError("{option} is for a Space; name it with --space USER/NAME.", option=option)
+        if self.int8 and not self.static_space:
+            template = "{option} is for a static Space; name it with --static-space USER/NAME."
+            raise InputError(template, option="--int8")
         if self.space_token and not os.environ.get(self.space_token):
             template = "--space-token names the variable {variable}, which is not set; set it first."
             raise InputError(template, variable=self.space_token)
@@ -164,7 +168,7 @@ def _exported_site(options: PushOptions, bundle: Bundle, verify: Verifier) -> Pa
     site = bundle.folder.parent / "site"
     with reported_as(bundle.folder, options.folder):
         named = {options.repo_id.rsplit("/", 1)[-1]: bundle.folder}
-        export_site(named, site, verify, root=options.checkout)
+        export_site(named, site, verify, int8=options.int8, root=options.checkout)
     return site
 
 
@@ -281,7 +285,9 @@ def _publish_static_space(options: PushOptions, site: Path, model: Remote, pinne
     space = Remote(model.api, options.static_space, kind="space")
     with _temporary_folder() as temporary:
         folder, endpoint = temporary / "space", str(model.api.endpoint)
-        stage_static_space(folder, options.static_space, options.repo_id, pinned, site, endpoint=endpoint)
+        stage_static_space(
+            folder, options.static_space, options.repo_id, pinned, site, endpoint=endpoint, int8=options.int8
+        )
         message = f"Serve {options.repo_id} at {pinned[:12]} in the browser"
         try:
             done = publish_static_space(space, folder, private=visibility != "public", message=message)

@@ -44,8 +44,10 @@ _STATIC_TEXT = """
 
 [{model}]({endpoint}/{model}) at the commit [`{revision:.12}`]({endpoint}/{model}/tree/{revision}) in the visitor's own
 browser: no server computes anything, and what a visitor writes stays in the tab. The model's files are those of that
-commit, unchanged; the page checks each against the parity report before it is used.
+commit, {files}; the page checks each against the parity report before it is used.
 """
+_UNCHANGED = "unchanged"
+_ROUNDED = "in 8 bits: the rounded weights unchanged, and graphs that make them float when the page is opened"
 
 
 def stage_space(
@@ -71,10 +73,13 @@ def stage_space(
     _write_card(folder, name, model, made_with, text)
 
 
-def stage_static_space(folder: Path, name: str, model: str, revision: str, site: Path, *, endpoint: str) -> None:
+def stage_static_space(
+    folder: Path, name: str, model: str, revision: str, site: Path, *, endpoint: str, int8: bool = False
+) -> None:
     """Write a static Space's files: those of a site that was exported before, and the front matter."""
     shutil.copytree(site, folder)
-    text = _STATIC_TEXT.format(name=_title(name), model=model, revision=revision, endpoint=endpoint)
+    files = _ROUNDED if int8 else _UNCHANGED
+    text = _STATIC_TEXT.format(name=_title(name), model=model, revision=revision, endpoint=endpoint, files=files)
     _write_card(folder, name, model, {"sdk": "static", "app_file": INDEX}, text)
 
 

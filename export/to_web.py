@@ -48,6 +48,7 @@ from tiny_transformer.parity.report import ParityReport, stored_report
 CHECKOUT = Path(__file__).resolve().parent.parent
 SITE, INDEX, SERVICE_WORKER = "site.json", "index.html", "service-worker.js"
 MODELS, RUNTIME = "models", "runtime"
+TRANSFORMERS_JS = "transformers.js"  # the models once more, as this library opens them
 FORMAT = 1
 PARITY_FOLDER = "parity-folder.json"  # the folder's own report, unchanged
 WEB, WEB_INT8 = "web", "web-int8"  # the backends that a page can run
@@ -92,11 +93,18 @@ class Verifier(Protocol):
 
 
 def export_site(
-    folders: Mapping[str, Path], out: Path, verify: Verifier, *, int8: bool = False, root: Path = CHECKOUT
+    folders: Mapping[str, Path],
+    out: Path,
+    verify: Verifier,
+    *,
+    int8: bool = False,
+    transformers_js: bool = False,
+    root: Path = CHECKOUT,
 ) -> Site:
     """Write the site of some model folders, by name, to `out`, all or nothing; an older site there is replaced.
 
-    A proof of the older site is used again if neither the model nor a module has changed.
+    A proof of the older site is used again if neither the model nor a module has changed. With `transformers_js` each
+    model is there a second time, in the form that this library opens.
     """
     backend = WEB_INT8 if int8 else WEB
     check_web(root)
@@ -105,6 +113,8 @@ def export_site(
         if not _NAME.fullmatch(name):
             template = "{name!r} is no address on a page; give the folder a name of letters, digits, dots and hyphens."
             raise InputError(template, name=name)
+    if transformers_js:
+        _check_decoder_only(folders)
     runtime = runtime_folder(root)
     with atomic.replacing_folder(out) as staging:
         _copy_page(root / "web", staging)
@@ -112,12 +122,24 @@ def export_site(
         code = _code_version(staging)
         models = []
         for name, folder in folders.items():
-            with _page_folder(Bundle.open(folder), int8=int8) as bundle:
+            with page_folder(Bundle.open(folder), int8=int8) as bundle:
                 proof = _older_proof(out, name, code, bundle) or verify(bundle, backends=[backend])
                 described_model = _copy_model(bundle, proof, staging / MODELS / name)
+                if transformers_js:
+                    from .transformers_js import write_for_transformers_js
+
+                    write_for_transformers_js(bundle, staging / TRANSFORMERS_JS / name)
             models.append(described_model | {"backend": backend, "code": code})
         site = _write_manifest(staging, models, described)
     return Site(out, site["version"], sum(file["bytes"] for file in site["files"].values()))
+
+
+def _check_decoder_only(folders: Mapping[str, Path]) -> None:
+    """Refuse a translator: the library wants an encoder that hands out its last hidden state."""
+    for folder in folders.values():
+        if Bundle.open(folder).config.is_encoder_decoder:
+            template = "{folder} is an encoder-decoder, which transformers.js cannot open; leave out {option} for it."
+            raise InputError(template, folder=folder, option="--transformers-js")
 
 
 def check_web(root: Path) -> None:
@@ -156,8 +178,8 @@ def site_files(bundle: Bundle) -> list[str]:
 
 
 @contextmanager
-def _page_folder(bundle: Bundle, *, int8: bool) -> Iterator[Bundle]:
-    """A proved folder as the page has it: a copy, and for 8 bits with the graphs that a browser runs."""
+def page_folder(bundle: Bundle, *, int8: bool, proved: bool = True) -> Iterator[Bundle]:
+    """A folder as the page has it, proved unless told else: a copy, for 8 bits with the graphs that a browser runs."""
     with tempfile.TemporaryDirectory() as temporary:
         copy = Path(temporary) / "model"
         copy.mkdir()
@@ -166,7 +188,8 @@ def _page_folder(bundle: Bundle, *, int8: bool) -> Iterator[Bundle]:
                 shutil.copyfile(bundle.folder / name, copy / name)
         with reported_as(copy, bundle.folder):
             copied = Bundle.open(copy)
-            _check_proved(copied, {*REQUIRED, *site_files(copied), *([WEIGHTS_INT8] if int8 else [])})
+            if proved:
+                _check_proved(copied, {*REQUIRED, *site_files(copied), *([WEIGHTS_INT8] if int8 else [])})
             if int8:
                 from .quantize import export_web_graphs
 
@@ -197,7 +220,9 @@ def _check_target(out: Path) -> None:
 def _copy_page(web: Path, folder: Path) -> None:
     """The page's files as they are, and its words."""
     sources = {
-        path: path.read_text(encoding="utf-8") for path in sorted(web.iterdir()) if path.suffix in _PAGE_SUFFIXES
+        path: path.read_text(encoding="utf-8")
+        for path in sorted(web.iterdir())
+        if path.suffix in _PAGE_SUFFIXES and path.name not in _NOT_FOR_VISITORS
     }
     for path, text in sources.items():
         (folder / path.name).write_text(text, encoding="utf-8")
@@ -311,4 +336,5 @@ def _write_manifest(folder: Path, models: list[dict[str, Any]], runtime: dict[st
 
 
 def _is_kept(name: str) -> bool:
-    return name.endswith(f"/{PARITY_FOLDER}") or not (name.startswith(f"{MODELS}/") or name.endswith(".wasm"))
+    elsewhere = name.startswith((f"{MODELS}/", f"{TRANSFORMERS_JS}/")) or name.endswith(".wasm")
+    return name.endswith(f"/{PARITY_FOLDER}") or not elsewhere

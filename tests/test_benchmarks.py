@@ -97,6 +97,7 @@ def test_the_shapes_are_the_ones_that_were_published() -> None:
         "ctranslate2",
         "transformers",
         "optimum",
+        "transformers_js",
         "onnxruntime_genai",
     }
 
@@ -156,6 +157,17 @@ def test_the_pages_show_the_kept_results() -> None:
     assert f"ratios of {min(medians):.2f} to {max(medians):.2f}" in page("README.md")
     for file in RESULTS.glob("speed-cuda*.json"):
         assert all(line["equal"] for line in json.loads(file.read_text(encoding="utf-8"))["rows"].values())
+
+
+def test_a_first_visit_of_the_8_bit_page_reads_30_megabytes_at_most_and_no_peer_is_faster() -> None:
+    found = json.loads((RESULTS / "web-cpu.json").read_text(encoding="utf-8"))
+    assert found["first_answer"].keys() == {"chat", "translate"}
+    for figures in found["first_answer"].values():
+        assert figures["backend"] == "web-int8"
+        assert figures["megabytes"] <= 30
+    for figures in found["peer"].values():
+        assert figures["transformers-js"]["page_as_fast"]["median"] >= 1
+        assert all(engine["same_ids"] for engine in figures.values())
 
 
 def page(name: str) -> str:

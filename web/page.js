@@ -1,13 +1,10 @@
 // The page: chooses a model, loads it, and shows what it writes while it writes it. All work is done in a worker.
-import { loadModel } from "./index.js";
-import { showAttention } from "./attention.js";
 import { isAbort } from "./errors.js";
+import { modelState, open, showLoading, showProblem } from "./loading.js";
 import { readOptions, showOptions } from "./options.js";
 import { showReport } from "./report.js";
-import { showTokens } from "./tokens.js";
-import {
-  chooseLanguage, currentLanguage, element, loadTexts, megabytes, said, showTexts, translated,
-} from "./texts.js";
+import { lookedAt, showResult } from "./result.js";
+import { chooseLanguage, currentLanguage, element, loadTexts, said, showTexts } from "./texts.js";
 
 const EXAMPLES = {
   chat: ["Hello! How are you today?", "Tell me a joke.", "Tell me a story."],
@@ -29,7 +26,7 @@ async function start() {
   await loadTexts(stored("language"));
   site = await (await fetch("site.json")).json();
   for (const entry of site.models) {
-    models.set(entry.name, { entry, model: null, opening: null, turns: [], bytes: 0, result: null });
+    models.set(entry.name, { ...modelState(site, entry), turns: [], result: null });
   }
   wire();
   const asked = decodeURIComponent(location.hash.slice(1));
@@ -59,7 +56,7 @@ function wire() {
     choose(names.at((names.indexOf(current.entry.name) + step) % names.length));
     find("models").querySelector('[aria-checked="true"]').focus();
   });
-  find("load").addEventListener("click", () => open(current).catch(() => {}));
+  find("load").addEventListener("click", () => open(current, showIfCurrent).catch(() => {}));
   find("proof").addEventListener("click", openReport);
   find("report-close").addEventListener("click", () => find("report").close());
   find("clear").addEventListener("click", clear);
@@ -110,7 +107,7 @@ function showAll() {
   if (task === "translate") showTranslator();
   else showConversation();
   showOptions(find("option-fields"), current);
-  showState();
+  showLoading(current);
 }
 
 async function choose(name) {
@@ -119,7 +116,11 @@ async function choose(name) {
   history.replaceState(null, "", `#${encodeURIComponent(name)}`);
   showAll();
   // Whoever pays for bytes is asked first.
-  if (!navigator.connection?.saveData) await open(current).catch(() => {});
+  if (!navigator.connection?.saveData) await open(current, showIfCurrent).catch(() => {});
+}
+
+function showIfCurrent(state) {
+  if (state === current) showLoading(state);
 }
 
 function chooseColors(colors) {
@@ -140,81 +141,6 @@ function store(key, value) {
   } catch {
     // The choice lasts as long as the page.
   }
-}
-
-// ---- Loading
-
-/** The loaded model; who asks while it is loading waits for the same one. */
-function open(state) {
-  state.opening ??= load(state).catch((error) => {
-    state.opening = null;
-    state.problem = error;
-    if (state === current) showState();
-    throw error;
-  });
-  return state.opening;
-}
-
-async function load(state) {
-  const size = downloadSize(state.entry);
-  state.problem = null;
-  state.progress = 0;
-  showState();
-  state.kept = await isKept(state.entry);
-  const onProgress = ({ loaded }) => {
-    state.progress = Math.min(loaded / size, 1);
-    state.bytes = loaded;
-    if (state === current) showState();
-  };
-  const { path, backend } = state.entry;
-  state.model = await loadModel(new URL(path, document.baseURI).href, { onProgress, backend });
-  if (state === current) showState();
-  keepPage();
-  return state.model;
-}
-
-/** Whether an earlier visit has left the model's weights, under their hash, in this browser. */
-async function isKept(entry) {
-  const weights = Object.keys(site.files).find((path) => path.startsWith(entry.path) && path.endsWith(".safetensors"));
-  const key = new URL(`${weights}?sha256=${site.files[weights].sha256}`, document.baseURI);
-  return Boolean(await globalThis.caches?.match(key).catch(() => null));
-}
-
-/** What the worker reads for a model: its files and the runtime. Maps of attention are read when they are asked for. */
-function downloadSize(entry) {
-  const read = Object.keys(site.files).filter(
-    (path) => path.endsWith(".wasm") || (path.startsWith(entry.path) && !path.endsWith("attention.onnx")),
-  );
-  return read.reduce((sum, path) => sum + site.files[path].bytes, 0);
-}
-
-function showState() {
-  const { entry, model, opening, problem, progress, bytes, kept } = current;
-  const size = downloadSize(entry);
-  find("loading").hidden = Boolean(model);
-  find("load").hidden = Boolean(opening);
-  find("load").textContent = problem ? said("load_again") : said("load", { megabytes: megabytes(size) });
-  find("progress").hidden = !opening;
-  find("progress").value = progress ?? 0;
-  const values = { loaded: megabytes(bytes), total: megabytes(size) };
-  find("loading-words").hidden = !opening;
-  find("loading-words").textContent = said(progress >= 1 ? "loading_opening" : "loading_bytes", values);
-  if (problem) showProblem(problem);
-  else find("problem").hidden = true;
-  const parameters = (entry.parameters / 1e6).toFixed(1);
-  find("facts").textContent = model
-    ? said(kept ? "facts_kept" : "facts", { parameters, megabytes: megabytes(bytes) })
-    : "";
-}
-
-function showProblem(error) {
-  find("problem").hidden = false;
-  find("problem").textContent = translated(error);
-}
-
-/** For visits without a network, once nothing else is waiting for the network. */
-function keepPage() {
-  navigator.serviceWorker?.register("service-worker.js").catch(() => {}); // private windows refuse it
 }
 
 async function openReport() {
@@ -238,12 +164,12 @@ async function write(state, input, show) {
   const begun = { text: "", at: 0 };
   find("problem").hidden = true;
   try {
-    const model = await open(state);
+    const model = await open(state, showIfCurrent);
     mine.signal.throwIfAborted();
     begun.at = performance.now();
     const onToken = ({ text }) => show((begun.text += text));
     const result = await model.generate(input, readOptions(state), { onToken, signal: mine.signal });
-    return { ...result, input: looked(input, result), seconds: (performance.now() - begun.at) / 1000 };
+    return { ...result, input: lookedAt(input, result), seconds: (performance.now() - begun.at) / 1000 };
   } catch (error) {
     if (isAbort(error)) return { text: begun.text, tokens: [], finishReason: "stopped", notices: [], input: null, seconds: 0 };
     if (state === current) showProblem(error);
@@ -268,55 +194,6 @@ function setWorking(working) {
     form.querySelector("button.primary").hidden = working;
     form.querySelector("button.stop").hidden = !working;
   }
-}
-
-/** The line below an answer. */
-function summary({ tokens, finishReason, seconds }) {
-  if (finishReason === "stopped") return said("stopped");
-  const count = tokens.length === 1 ? said("line_token") : said("line_tokens", { n: tokens.length });
-  const parts = [count, said("line_speed", { speed: Math.round(tokens.length / Math.max(seconds, 0.001)) })];
-  if (finishReason === "length") parts.push(said("line_length"));
-  return parts.join(" · ");
-}
-
-/** Below an answer: how long it took, what was left out, and on request how sure the model was. */
-function showResult(line, below, result) {
-  line.textContent = summary(result);
-  below.replaceChildren();
-  for (const notice of result.notices) below.before(element("p", { className: "notice" }, translated(notice)));
-  if (!result.tokens.length) return;
-  const buttons = [opener("show_tokens", below, () => showTokens(below, result.tokens))];
-  // Rounded weights have no maps, and a text that was stopped has no end to look back from.
-  if (current.entry.backend === "web" && result.input) {
-    const { model } = current;
-    buttons.push(opener("show_maps", below, async () => showAttention(below, await model.attention(...result.input))));
-  }
-  line.append(...buttons);
-}
-
-/** A button that shows something below the line, instead of what is there, or hides it. */
-function opener(key, below, show) {
-  const button = element("button", { type: "button", ariaExpanded: "false" }, said(key));
-  button.addEventListener("click", async () => {
-    const open = button.ariaExpanded === "true";
-    for (const other of button.parentElement.children) other.ariaExpanded = "false";
-    button.ariaExpanded = String(!open);
-    below.replaceChildren();
-    try {
-      if (!open) await show();
-    } catch (error) {
-      showProblem(error);
-    }
-    below.scrollIntoView({ block: "nearest" });
-  });
-  return button;
-}
-
-/** What a map of attention is about: the input and its answer, of a text of several sentences the first. */
-function looked(input, result) {
-  const [first] = result.sentences ?? [];
-  if (!first || result.sentences.length === 1) return [input, result.text];
-  return [input.slice(first.source.start, first.source.end), result.text.slice(first.target.start, first.target.end)];
 }
 
 // ---- Chat, and going on with a text
@@ -362,7 +239,7 @@ function showTurn({ role, content, result }) {
   else {
     const [line, tokens] = [element("p", { className: "line" }), element("div", { className: "tokens" })];
     turn.append(element("div", { className: "answer", lang: "en" }, content), line, tokens);
-    if (result) showResult(line, tokens, result);
+    if (result) showResult(line, tokens, result, current);
   }
   find("log").append(turn);
   find("log").scrollTop = find("log").scrollHeight;
@@ -441,7 +318,7 @@ function showTranslator() {
   clearResult();
   current.result = result;
   find("target").textContent = result?.text ?? "";
-  if (result) showResult(find("target-line"), find("target-tokens"), result);
+  if (result) showResult(find("target-line"), find("target-tokens"), result, current);
   find("source-examples").replaceWith(
     Object.assign(examples((text) => {
       find("source").value = text;

@@ -1,5 +1,6 @@
 // The witness: runs what the judge in Python asks for, through the modules that visitors run, in a page or in Node.
 // It asks GET call, and answers POST answer: the length of a JSON header, the header, then arrays of float32.
+import { completeOptions, streamTokens } from "./generation.js";
 import { openModel } from "./model.js";
 
 const states = new Map(); // number → state of the backend
@@ -34,6 +35,14 @@ const CALLS = {
   async attention({ target, source }) {
     const { encoder, decoder, cross } = await model.backend.attention(target, source);
     return { arrays: source ? [encoder, decoder, cross] : [decoder] };
+  },
+  async continued({ prefix, source, options }) {
+    const settings = { tokenizer: model.tokenizer, eosId: model.generation.eos_id, stream: 0 };
+    settings.kept = { ids: [], state: null };
+    const ids = [];
+    const complete = completeOptions(options, model.generation);
+    for await (const { id } of streamTokens(model.backend, { prefix, source }, complete, settings)) ids.push(id);
+    return { value: ids };
   },
   async generate({ content, options, split }) {
     const { text, tokens, finishReason } = await model.generate(content, options, { split });

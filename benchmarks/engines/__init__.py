@@ -40,6 +40,8 @@ ENTRIES = {
     "transformers": Entry("transformers", "float32"),
     "transformers-bfloat16": Entry("transformers", "bfloat16"),
     "optimum": Entry("optimum", "float32"),
+    "web": Entry("tiny_transformer_web", "float32", ours=True, graphs=True),
+    "transformers-js": Entry("transformers_js", "float32"),
     "genai": Entry("onnxruntime_genai", "float32", ("decoder-only",), graphs=True),
     "genai-int8": Entry("onnxruntime_genai", "int8", ("decoder-only",), graphs=True),
 }

@@ -1,6 +1,8 @@
 """A static Space beside the model: the proved bytes in one commit, made once, and never more public than the model."""
 
 import json
+import shutil
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +11,14 @@ import yaml
 
 from export.push import PushOptions
 from export.to_web import PARITY_FOLDER
+from tests.support.export_fixtures import Exported
 from tests.support.hub_commands import MODEL, SPACE, Client
+from tests.support.hub_driver import stand_in_report
 from tests.support.hub_server import HubServer
 from tests.support.web_checkout import add_web
-from tiny_transformer.bundle import CARD, DECODER_ONNX, PARITY, WEIGHTS, Bundle
+from tiny_transformer.bundle import CARD, DECODER_ONNX, DECODER_WEB, PARITY, WEIGHTS, WEIGHTS_INT8, Bundle
 from tiny_transformer.errors import TinyTransformerError
+from tiny_transformer.parity.report import write_report
 
 STATIC = ("--static-space", SPACE)
 
@@ -61,6 +66,31 @@ def test_a_new_version_replaces_the_old_one_in_one_commit_and_leaves_others_file
     assert len(space.commits) == 3
     assert "icon.svg" not in hub.files(SPACE, "space")
     assert hub.files(SPACE, "space")["LICENSE"] == b"somebody's own file"
+
+
+@pytest.mark.slow  # it exports
+def test_in_8_bits_the_space_holds_the_small_weights_and_is_gated_and_made_once_in_the_same_way(
+    hub: HubServer, client: Client, exported: Exported, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(exported("decoder-only-rotary").folder, tmp_path / "chat")
+    write_report(Bundle.open(folder), stand_in_report(Bundle.open(folder)))
+    refused = client.push(folder, *STATIC, "--int8", STAND_IN_FAILS="web-int8")
+    assert (refused.code, hub.seen) == (1, [])
+    assert "Parity failed in 1 of 1 cases: web-int8" in refused.err
+    done = client.push(folder, *STATIC, "--int8")
+    assert done.code == 0, done.err
+    published, space = hub.files(MODEL), hub.files(SPACE, "space")
+    copied = {path.removeprefix("models/model/"): data for path, data in space.items() if path.startswith("models/")}
+    assert copied[WEIGHTS_INT8] == published[WEIGHTS_INT8]
+    assert WEIGHTS not in copied
+    proof = json.loads(copied[PARITY])
+    assert (proof["verdict"], proof["candidates"]) == ("verified", ["web-int8"])
+    assert proof["files"][DECODER_WEB] == sha256(copied[DECODER_WEB]).hexdigest()
+    assert DECODER_WEB not in published  # only a page has it
+    assert "in 8 bits" in space[CARD].decode()
+    again = client.push(folder, *STATIC, "--int8")
+    assert again.code == 0, again.err
+    assert len(hub.repos["space", SPACE].commits) == 2
 
 
 def test_nothing_unproved_is_published(hub: HubServer, client: Client, model: Bundle) -> None:
@@ -117,5 +147,6 @@ def test_what_cannot_be_is_refused_before_any_work(model: Bundle, checkout: Path
     refuse("cannot be both Spaces", space=SPACE)
     refuse("merge the pull request first", create_pr=True)
     refuse("is no name for a Hub repo", static_space="nobody")
+    refuse("--int8 is for a static Space", static_space="", int8=True)
     (checkout / "web" / "index.html").unlink()
     refuse("is made from a checkout")

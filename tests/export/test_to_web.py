@@ -9,16 +9,19 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
+import onnx
 import pytest
+from tokenizers import Tokenizer
 
 from export.commands import main
 from export.to_web import PARITY_FOLDER, export_site, named_folders, page_texts
+from export.transformers_js import write_for_transformers_js
 from tests.support.export_fixtures import Exported
 from tests.support.hub_commands import with_graphs
 from tests.support.hub_driver import stand_in_report
 from tests.support.models import ROOT, BundleFactory
 from tests.support.web_checkout import add_web
-from tiny_transformer.bundle import DECODER_ONNX, PARITY, TOKENIZER, WEIGHTS, WEIGHTS_INT8, Bundle
+from tiny_transformer.bundle import DECODER_ONNX, GENERATION, PARITY, TOKENIZER, WEIGHTS, WEIGHTS_INT8, Bundle
 from tiny_transformer.errors import ExportError, ParityError, TinyTransformerError
 from tiny_transformer.parity.report import ParityReport, write_report
 
@@ -61,7 +64,7 @@ def test_a_site_is_the_page_the_runtime_and_the_models_own_bytes(
         copied.remove(f"models/{folder.name}/{PARITY_FOLDER}")
         assert all(found[name] == (folder / name.rsplit("/", 1)[-1]).read_bytes() for name in copied)
     page = {path.name for path in (web_root / "web").iterdir() if path.suffix in (".html", ".css", ".js", ".svg")}
-    assert page - {"witness.js"} <= found.keys()
+    assert page - found.keys() == {"witness.js"}  # the comparison's, not the page's
     assert b"Microsoft" in found["runtime/LICENSE.txt"]
     site = json.loads(found["site.json"])
     listed = {name: file["sha256"] for name, file in site["files"].items()}
@@ -168,6 +171,34 @@ def test_in_8_bits_the_weights_are_the_small_file_and_the_graphs_read_it(
     assert contents(folder) == before  # the graphs are made in a copy
     (model,) = json.loads((tmp_path / "site" / "site.json").read_text())["models"]
     assert model["backend"] == "web-int8"
+
+
+def test_the_form_for_transformers_js_has_its_names_and_our_bytes(
+    exported: Exported, tmp_path: Path, web_root: Path
+) -> None:
+    source = exported("decoder-only-rotary")
+    folder = shutil.copytree(source.folder, tmp_path / "chat")
+    bundle = Bundle.open(folder)
+    write_report(bundle, stand_in_report(bundle))
+    export_site({"chat": folder}, tmp_path / "site", stand_in_report, transformers_js=True, root=web_root)
+    found = contents(tmp_path / "site" / "transformers.js" / "chat")
+    assert found["onnx/model.onnx_data"] == (folder / WEIGHTS).read_bytes()
+    graph = onnx.load_from_string(found["onnx/model.onnx"])
+    axes = {value.name: [size.dim_param for size in value.type.tensor_type.shape.dim] for value in graph.graph.input}
+    assert axes["past_key_values.0.key"] == ["batch_size", "", "past_sequence_length", ""]
+    assert onnx.TensorProto.DOUBLE not in {tensor.data_type for tensor in graph.graph.initializer}
+    assert b"transformers.js/" not in (tmp_path / "site" / "service-worker.js").read_bytes()  # no visitor reads it
+    # A model that goes on with a text begins it with <bos>, as Python does.
+    generation = json.loads((folder / GENERATION).read_text()) | {"task": "complete", "roles": {}}
+    (folder / GENERATION).write_text(json.dumps(generation))
+    write_for_transformers_js(Bundle.open(folder), tmp_path / "complete")
+    encoded = Tokenizer.from_file(str(tmp_path / "complete" / "tokenizer.json")).encode("ab").ids
+    assert encoded == [bundle.generation.bos_id, *bundle.tokenizer.encode("ab")]
+    assert "chat_template" not in json.loads((tmp_path / "complete" / "tokenizer_config.json").read_text())
+    translator = exported("encoder-decoder-rotary").folder
+    with pytest.raises(TinyTransformerError, match=r"an encoder-decoder, which transformers\.js cannot"):
+        export_site({"t": translator}, tmp_path / "other", stand_in_report, transformers_js=True, root=web_root)
+    assert not (tmp_path / "other").exists()
 
 
 def test_only_a_site_of_ours_is_replaced(export: Export, model: Bundle, tmp_path: Path) -> None:

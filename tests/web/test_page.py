@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 import tiny_transformer as tt
 from export.to_web import export_site
+from tests.support.export_fixtures import Exported
 from tests.support.hub_commands import SPACE, Client
 from tests.support.hub_driver import stand_in_report
 from tests.support.hub_server import HubServer
@@ -26,7 +27,8 @@ from tiny_transformer.parity.report import write_report
 
 __all__ = ["browser", "models"]
 
-AXE = ROOT / "web" / "node_modules" / "axe-core" / "axe.min.js"
+PACKAGES = ROOT / "web" / "node_modules"
+AXE = PACKAGES / "axe-core" / "axe.min.js"
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,10 @@ def visitor(browser: Browser, url: str, **look: Any) -> Iterator[BrowserContext]
     complaints: list[str] = []
     context.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
     context.on("weberror", lambda error: complaints.append(str(error.error)))
-    context.on("request", lambda request: None if request.url.startswith(url) else complaints.append(request.url))
+    context.on(
+        "request",
+        lambda request: None if request.url.startswith((url, f"blob:{url}")) else complaints.append(request.url),
+    )
     yield context
     context.close()
     assert complaints == []
@@ -105,14 +110,16 @@ def test_it_chats_translates_streams_and_stops_as_python_writes(browser: Browser
         page.locator(".chips button").nth(1).click()
         expect(page.locator(".choices tr")).to_have_count(5)
         expect(page.locator(".choices th").first).to_contain_text("✓")  # greedy: the likeliest was taken
-        # Stop: the button is there while it writes, and what came so far stays.
-        page.locator("#message").fill("once more")
-        page.evaluate(
-            """() => { document.getElementById("chat-form").requestSubmit();
-              document.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" })); }"""
-        )
-        expect(page.locator("#log .line").last).to_have_text("stopped")
-        answered(page)
+        # Stop, by key and by button: it is there while it writes, and what came so far stays.
+        stops = 'document.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }))', "form.children[2].click()"
+        for n, stop in enumerate(stops, start=3):
+            page.locator("#message").fill("once more")
+            page.evaluate(
+                f'() => {{ const form = document.getElementById("chat-form"); form.requestSubmit(); {stop}; }}'
+            )
+            expect(page.locator("#log .line")).to_have_count(n)
+            expect(page.locator("#log .line").last).to_have_text("stopped")
+            answered(page)
         page.get_by_role("button", name="New conversation").click()
         expect(page.locator(".example:visible")).to_have_count(3)
 
@@ -232,6 +239,35 @@ def test_the_chosen_language_and_colors_stay(browser: Browser, site: ServedSite)
             assert page.evaluate("() => getComputedStyle(document.documentElement).colorScheme") == "dark"
             page.reload()
         assert page.evaluate("() => document.documentElement.lang") == "zh-CN"
+
+
+def test_transformers_js_opens_the_exported_folder_and_writes_the_same_text(
+    browser: Browser, exported: Exported, tmp_path: Path
+) -> None:
+    """With the runtime that the library chooses, which has no float64; the cache is made from the axes' names."""
+    assert (PACKAGES / "@huggingface").is_dir(), "run `npm ci --prefix web --ignore-scripts` first; make test does it"
+    folder = shutil.copytree(exported("decoder-only-rotary").folder, tmp_path / "chat")
+    write_report(Bundle.open(folder), stand_in_report(Bundle.open(folder)))
+    export_site({"chat": folder}, tmp_path / "site", stand_in_report, transformers_js=True)
+    (tmp_path / "site" / "library").symlink_to(PACKAGES)
+    shutil.copyfile(ROOT / "benchmarks/engines/transformers_js.html", tmp_path / "site" / "peer.html")
+    dialogue = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    dialogue.append({"role": "user", "content": "ä"})
+    with served_files(tmp_path / "site") as (url, _), visitor(browser, url) as context:
+        page = context.new_page()
+        page.goto(f"{url}/peer.html")
+        page.wait_for_function("() => globalThis.transformers")
+        found = page.evaluate(
+            """async ([dialogue, max_new_tokens]) => {
+              const model = await transformers.pipeline("text-generation", "chat");
+              const [{ generated_text: turns }] = await model(dialogue, { max_new_tokens });
+              return turns.at(-1).content;
+            }""",
+            [dialogue, 5],
+        )
+    wanted = tt.load(folder, "onnx").generate(dialogue, max_new_tokens=5, repetition_penalty=1.0)
+    assert wanted.notices == ()
+    assert found == wanted.text
 
 
 @pytest.mark.slow

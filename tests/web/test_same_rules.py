@@ -286,7 +286,12 @@ def test_a_sentence_is_spelled_as_python_spells_it(node: Node) -> None:
         *typed,
         *(text.upper() for text in german[:100]),
         "NATO",
+        "HALLO",  # as many capitals as make a sentence shouted
+        "Fuesse Gaense Oesen Grossmaessiggefuehlsduesternis Suessgefaessoeffner",  # more places than are tried
         "ICH BIN 5",
+        "Die Strasse 5 ist gross.",
+        "Die Strasse/der Weg ist gross.",
+        "mail an fuer@strasse",
         "ÀÉÎ OUI NON",
         *mixtures(200),
     ]

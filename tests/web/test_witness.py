@@ -111,6 +111,18 @@ def test_web_is_compared_only_where_it_is_named(exported: Exported, monkeypatch:
     assert verify_bundle(bundle, quick=True).candidates == ()
 
 
+@pytest.mark.slow  # it exports
+def test_the_8_bit_form_of_a_page_is_proved_by_name_though_no_folder_has_its_graphs(
+    exported: Exported, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(javascript, "engine", lambda *_: shutil.which("node"))
+    folder = exported(CHAT).folder
+    before = sorted(folder.iterdir())
+    assert main(["verify", str(folder), "--backends", "web-int8", "--quick"]) == 0
+    assert "web-int8     full" in capsys.readouterr().out
+    assert sorted(folder.iterdir()) == before
+
+
 def test_what_is_missing_is_said_in_one_sentence(
     exported: Exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -127,6 +127,15 @@ def test_a_page_writes_what_python_writes_then_needs_no_server_and_stops(
     assert not any(name in path for path in site.handler.asked for name in (WEIGHTS, ".onnx", "tokenizer.json"))
     site.handler.blocked = ()
 
+    # What was kept is hashed again: a damaged copy is not used, and read anew.
+    damage = """
+        const cache = await caches.open("tiny-transformer");
+        const [weights] = (await cache.keys()).filter(({ url }) => url.includes("model.safetensors"));
+        await cache.put(weights, new Response(new Uint8Array(64)));
+    """
+    assert in_page(page, damage + again) == found["text"]
+    assert any(WEIGHTS in path for path in site.handler.asked)
+
 
 def test_a_wrong_byte_is_refused_by_name_in_the_page(page: Page, site: Site) -> None:
     path = site.model / WEIGHTS

@@ -140,6 +140,13 @@ class JavaScriptBackend:
         found, _ = self._call("generate", content=content, options=options, split=False)
         return found["ids"], found["finishReason"]
 
+    def continued(self, prefix: Sequence[int], source: Sequence[int] | None, n_new: int) -> list[int]:
+        """So many new ids behind a prefix, by the JavaScript's own loop."""
+        options = {"min_new_tokens": n_new, "max_new_tokens": n_new}
+        found, _ = self._call("continued", prefix=list(prefix), source=source and list(source), options=options)
+        ids: list[int] = found
+        return ids
+
     def close(self) -> None:
         """End the page and the server."""
         self._witness.close()
