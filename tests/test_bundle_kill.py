@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.support.models import run_python
 
 # A small process of its own forks the victims: forking this one, with torch's threads, would be asking for trouble.
@@ -53,6 +55,7 @@ print(json.dumps({"seen": seen, "left": left, "last": version()}))
 """
 
 
+@pytest.mark.long
 def test_a_kill_at_any_moment_leaves_the_old_model_or_the_new(tmp_path: Path) -> None:
     done = run_python(KILLER, tmp_path / "model", "25")
     assert done.code == 0, done.err

@@ -144,9 +144,12 @@ def test_the_cases_that_ship_are_many_different_and_balanced() -> None:
         assert all(case.is_right(text) for text in case.accept[:3])
 
 
+_SPELLED_OUT = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss"})
+
+
 def folded(text: str) -> str:
     """Without regard to case, punctuation and umlauts: what a transform may make of a sentence is the sentence."""
-    return plain_words(text).translate(str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss"}))
+    return plain_words(text).translate(_SPELLED_OUT)
 
 
 def training_texts(folder: Path) -> Iterator[str]:

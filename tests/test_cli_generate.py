@@ -145,6 +145,7 @@ def test_a_folder_that_is_none_is_one_sentence(run_cli: Callable[..., Finished],
     assert "not a folder" in done.err
 
 
+@pytest.mark.long
 def test_falling_to_eager_is_said(run_cli: Callable[..., Finished], bundle: Bundle) -> None:
     code = "import sys; from tiny_transformer.cli import main; sys.exit(main(sys.argv[1:]))"
     done = run_python(code, "generate", bundle.folder, "hi", "--max-new-tokens", "2", "--device", "cpu")

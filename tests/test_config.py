@@ -241,6 +241,7 @@ def objects_like(cls: type[ModelConfig] | type[GenerationConfig]) -> st.SearchSt
     return st.builds(lambda a, b: good | a | b, changes, extra)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cls", [ModelConfig, GenerationConfig])
 @given(data=st.data())
 def test_whatever_a_file_says_it_loads_or_is_refused(

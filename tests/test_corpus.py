@@ -415,6 +415,7 @@ def test_bad_usage_is_one_sentence(
     assert not list(Path().glob("out/*.txt"))
 
 
+@pytest.mark.long
 def test_memory_stays_the_same_however_many_rows_there_are(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

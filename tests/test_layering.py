@@ -6,6 +6,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -123,22 +124,28 @@ def upward(found: list[Import]) -> list[str]:
 
 def misplaced(found: list[Import]) -> list[str]:
     """Heavy libraries at the top of a file that has no business with them."""
-    wrong = []
+    wrong, heavy = [], libraries() - ANYWHERE
     for one in found:
         library, part = one.name.split(".")[0], part_of(module_of(one.file))
-        if one.at_top and library in HEAVY and part not in AT_TOP.get(library, ()):
+        if one.at_top and library in heavy and part not in AT_TOP.get(library, ()):
             wrong.append(str(one))
     return wrong
 
 
-IMPORTS = [found for path in sources(ROOT) for found in imports_of(path, ROOT)]
-OURS = {"tiny_transformer", "export", "app"}
-LIBRARIES = {found.name.split(".")[0] for found in IMPORTS} - OURS - set(sys.stdlib_module_names)
-HEAVY = LIBRARIES - ANYWHERE
+@cache
+def all_imports() -> list[Import]:
+    """Those of the product; two seconds of work, which a worker that runs other tests need not do."""
+    return [found for path in sources(ROOT) for found in imports_of(path, ROOT)]
+
+
+def libraries() -> set[str]:
+    """Those that the product imports, by the names of their modules."""
+    ours = {"tiny_transformer", "export", "app"}
+    return {found.name.split(".")[0] for found in all_imports()} - ours - set(sys.stdlib_module_names)
 
 
 def test_imports_point_to_earlier_layers() -> None:
-    assert not upward(IMPORTS)
+    assert not upward(all_imports())
 
 
 def test_every_part_of_the_table_exists() -> None:
@@ -149,7 +156,7 @@ def test_every_part_of_the_table_exists() -> None:
 
 def test_there_is_no_circle() -> None:
     edges: dict[str, set[str]] = {}
-    for one in IMPORTS:
+    for one in all_imports():
         if part_of(one.name):
             edges.setdefault(module_of(one.file), set()).add(one.name)
     done: set[str] = set()
@@ -167,7 +174,7 @@ def test_there_is_no_circle() -> None:
 
 def test_what_installs_without_torch_never_imports_it() -> None:
     wrong = []
-    for one in IMPORTS:
+    for one in all_imports():
         part = part_of(module_of(one.file))
         with_torch = part in TORCH_PARTS or one.file.removeprefix("tiny_transformer/") in TORCH_FILES
         reaches = f"{one.name.replace('.', '/').removeprefix('tiny_transformer/')}.py" in TORCH_FILES
@@ -178,7 +185,7 @@ def test_what_installs_without_torch_never_imports_it() -> None:
 
 
 def test_heavy_libraries_are_imported_where_they_are_needed() -> None:
-    assert not misplaced(IMPORTS)
+    assert not misplaced(all_imports())
 
 
 def test_export_imports_itself_relatively() -> None:
@@ -197,18 +204,18 @@ def declared() -> set[str]:
 
 
 def test_every_library_that_is_imported_is_declared() -> None:
-    assert not LIBRARIES - ON_A_SPACE - declared()
+    assert not libraries() - ON_A_SPACE - declared()
 
 
 def test_every_library_that_is_declared_is_imported() -> None:
     """`matplotlib`, `onnxscript` and the benchmarks' peers are used by other libraries, or by `benchmarks/`."""
     for_others = {"tiny_transformer", "onnxscript", "ctranslate2", "onnxruntime_genai", "transformers"}
-    assert not declared() - LIBRARIES - for_others
+    assert not declared() - libraries() - for_others
 
 
 def test_no_file_shadows_a_library() -> None:
     names = {path.parent.name if path.stem == "__init__" else path.stem for path in sources(ROOT)}
-    assert not names & ({*sys.stdlib_module_names, *LIBRARIES} - {"__main__"})
+    assert not names & ({*sys.stdlib_module_names, *libraries()} - {"__main__"})
 
 
 def test_no_file_name_stands_twice() -> None:

@@ -36,6 +36,7 @@ def path_alone(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text", ["Wir gehen heute in den Park.", "Wo ist der Bahnhof?"])
 @pytest.mark.parametrize("program", [NUMPY_PROGRAM, NUMPY_PROGRAM + TORCH_PROGRAM], ids=["numpy", "torch"])
 def test_the_files_of_the_path_translate_as_the_product_does(path_alone: Path, program: str, text: str) -> None:
@@ -56,6 +57,7 @@ def test_the_files_of_the_path_translate_as_the_product_does(path_alone: Path, p
     assert done.stdout.splitlines() == [wanted] * program.count("print(")
 
 
+@pytest.mark.long
 def test_a_file_that_is_missing_is_noticed(path_alone: Path) -> None:
     (path_alone / "tiny_transformer/model/attention.py").unlink()
     with pytest.raises(AssertionError, match=r"No module named 'tiny_transformer.model.attention'"):

@@ -213,6 +213,7 @@ def run_blocks(blocks: list[Block]) -> None:
             printed = output.getvalue()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", RUNNING, ids=lambda page: page.path.name)
 def test_the_page_runs_and_prints_what_it_says(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)

@@ -37,6 +37,7 @@ def talker(make_bundle: BundleFactory) -> TextModel:
     return tt.load(make_bundle("decoder-only", name="chat", max_length=48).folder, "eager", device="cpu")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", OPTIONS)
 def test_the_stream_joined_is_the_text(translator: TextModel, talker: TextModel, options: dict[str, Any]) -> None:
     for model in (translator, talker):
@@ -49,6 +50,7 @@ def test_the_stream_joined_is_the_text(translator: TextModel, talker: TextModel,
             assert len(whole.ids) == len(whole.tokens) == len(whole.logprobs) == len(whole.alternatives)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"stop": "e"}])
 def test_a_batch_is_each_text_alone(translator: TextModel, talker: TextModel, options: dict[str, Any]) -> None:
     for model in (translator, talker):

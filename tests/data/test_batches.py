@@ -31,6 +31,7 @@ def plan(source: list[int], target: list[int], budget: int, seed: int = 0) -> tu
     return plan_epoch(np.arange(len(source)), sizes, budget, np.random.default_rng(seed)), sizes
 
 
+@pytest.mark.long
 @given(st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300)), min_size=1, max_size=200), st.integers(8, 4096))
 def test_every_row_is_in_one_batch_that_holds_it_and_fits(lengths: list[tuple[int, int]], budget: int) -> None:
     found, sizes = plan([s for s, _ in lengths], [t for _, t in lengths], budget)

@@ -198,6 +198,7 @@ def test_packing_fills_rows_with_whole_documents(tmp_path: Path) -> None:
     assert rows(part.target)[0] == rows(single.target)[0] * 3
 
 
+@pytest.mark.long
 def test_memory_stays_flat_however_large_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoding, "_EXAMPLES_AT_ONCE", 64)
     monkeypatch.setattr(cache, "_FLUSH", 1024)

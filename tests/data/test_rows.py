@@ -188,6 +188,7 @@ def test_joined_gzip_files_and_long_ones_are_read_whole(tmp_path: Path, pack: An
     assert texts(row_file(tmp_path / name, pack(half) + pack(half))) == lines * 2
 
 
+@pytest.mark.long
 def test_memory_stays_the_same_however_long_file_and_lines_are(tmp_path: Path) -> None:
     file = row_file(tmp_path / "a.txt", b"a line of text\n" * (1 << 16) + b"x" * (1 << 26) + b"\nend")
     tracemalloc.start()

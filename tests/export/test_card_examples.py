@@ -43,6 +43,7 @@ def test_the_shipped_translators_card_shows_what_it_says() -> None:
     assert shown == {text: model.generate(text).text for text in wanted}
 
 
+@pytest.mark.long
 def test_the_shipped_chat_models_card_shows_what_it_says() -> None:
     model = tt.load(CHAT, backend="onnx")
     blocks = re.findall(r"^```text\n(.*?)\n```$", section(CHAT), re.MULTILINE | re.DOTALL)

@@ -81,6 +81,7 @@ values = st.one_of(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=800)
 @given(st.dictionaries(st.sampled_from([*GenerationOptions.__annotations__, "other"]), values, max_size=4))
 def test_any_values_give_options_or_one_sentence(keywords: dict[str, Any]) -> None:

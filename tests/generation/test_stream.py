@@ -232,6 +232,7 @@ fuzzed = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=1_200)
 @given(fuzzed, st.integers(0, 5), st.integers(1, 4), st.booleans(), st.integers(2, 12))
 def test_any_options_on_any_rows_end_well(

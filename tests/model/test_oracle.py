@@ -128,6 +128,7 @@ def test_numpy_runs_on_the_cpu_alone(make_bundle: BundleFactory) -> None:
     assert open_numpy(bundle, device="cpu", threads=2).config == bundle.config
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("folder", ["translate", "chat"])
 def test_a_shipped_model_writes_the_same_text_in_numpy(folder: str) -> None:
     """Greedy and with beams, through the generation that serves all backends."""

@@ -71,7 +71,7 @@ def test_every_matrix_scaled_by_one_percent_is_caught(config):
     reference = backend_of(config)
     for name in names:
         candidate = backend_of(config, lambda model, name=name: model.get_parameter(name).mul_(1.01))
-        assert verify(reference, candidate, cases).verdict == "failed", name
+        assert any(verify(reference, candidate, [case]).verdict == "failed" for case in cases), name
 
 
 def test_a_dropped_padding_mask_is_caught_by_ragged_cases_alone():

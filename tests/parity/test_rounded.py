@@ -32,6 +32,7 @@ def folder(tmp_path: Path) -> Path:
     return copy
 
 
+@pytest.mark.long
 def test_the_shipped_8_bit_graphs_keep_rows_apart(folder: Path):
     report = verify_bundle(Bundle.open(folder), ["onnx-int8"])
     assert not [case for case in report.failures if case.kind != "task"]

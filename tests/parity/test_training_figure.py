@@ -65,6 +65,7 @@ def with_sample(folder: Path) -> float:
     return value
 
 
+@pytest.mark.long
 def test_the_shipped_translator_is_as_good_as_its_older_record(folder: Path):
     result = figure_of(folder)
     assert result.passed
@@ -74,6 +75,7 @@ def test_the_shipped_translator_is_as_good_as_its_older_record(folder: Path):
     assert 5 < result.tolerance < 15
 
 
+@pytest.mark.long
 def test_a_tokenizer_without_most_of_its_merges_is_caught_by_an_older_record(folder: Path):
     change(folder / TOKENIZER, cut_merges)
     result = figure_of(folder)
@@ -81,6 +83,7 @@ def test_a_tokenizer_without_most_of_its_merges_is_caught_by_an_older_record(fol
     assert result.max_absolute > result.tolerance
 
 
+@pytest.mark.long
 def test_swapped_merges_are_caught_by_the_figure_of_the_sample(folder: Path):
     """They cost a point of BLEU: less than an older record can show, more than one of the same examples allows."""
     value = with_sample(folder)
@@ -93,6 +96,7 @@ def test_swapped_merges_are_caught_by_the_figure_of_the_sample(folder: Path):
     assert f"training recorded {value:.2f} on the same 100 examples; 0.30 allowed" in result.detail
 
 
+@pytest.mark.long
 def test_a_record_of_other_examples_proves_nothing(folder: Path):
     with_sample(folder)
     lines = (folder / EVALUATION).read_text(encoding="utf-8").splitlines(keepends=True)

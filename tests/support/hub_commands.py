@@ -1,12 +1,12 @@
-"""Pushes and pulls against a Hub on loopback, each in a fresh interpreter.
+"""Pushes and pulls against a Hub on loopback, each in a process of its own.
 
-The real client reads its endpoint, home and token when it is first imported. Where parity is not the point, a stand-in
-takes its place, and the graphs are a few bytes.
+The real client reads its endpoint, home and token when it is first imported: the process that is forked has imported
+what the client needs, and not the client. Where parity is not the point, a stand-in takes its place, and the graphs
+are a few bytes.
 """
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,12 +17,18 @@ import hf_xet
 from tests.support.hub_driver import stand_in_report
 from tests.support.hub_server import Fault, HubServer
 from tests.support.models import ROOT, Finished
+from tests.support.warm_process import WarmPython
 from tiny_transformer.bundle import DECODER_ONNX, ENCODER_ONNX, Bundle, sha256
 from tiny_transformer.parity.report import write_report
 
 WRITER, READER = "hf_writer", "hf_reader"
 MODEL, SPACE = "ada/model", "ada/page"
 XET = {"HF_HUB_DISABLE_XET": "0"}  # for the environment of a client
+DRIVER = ROOT / "tests" / "support" / "hub_driver.py"
+WARM = WarmPython(  # all but `export.push`, which knows the client
+    *("export.commands", "tiny_transformer.cli", "tiny_transformer.hub", "tiny_transformer.parity.report"),
+    *("tiny_transformer.text_model", "httpcore2", "httpx2", "jinja2", "tqdm.auto", "yaml"),
+)
 
 
 def with_graphs(bundle: Bundle) -> Bundle:
@@ -62,27 +68,24 @@ class Client:
 
     def push(self, folder: Path, *options: str, repo: str = MODEL, token: str | None = WRITER, **env: str) -> Finished:
         """`push FOLDER REPO OPTIONS`, with the stand-in for parity."""
-        return self.run(self.driver("push", folder, repo, *options), self.environment(token, **env))
+        return self._driven(self.environment(token, **env), "push", folder, repo, *options)
 
     def pull(
         self, *, repo: str = MODEL, token: str | None = READER, env: dict[str, str] | None = None, **options: Any
     ) -> Finished:
         """`pull(REPO, **options)`; the folder on stdout."""
-        return self.run(self.driver("pull", repo, json.dumps(options)), self.environment(token, **(env or {})))
+        return self._driven(self.environment(token, **(env or {})), "pull", repo, json.dumps(options))
 
     def killed(self, folder: Path, fault: Fault, *options: str) -> None:
         """A push that is killed with SIGKILL once it has reached a held request."""
-        process = subprocess.Popen(
-            self.driver("push", folder, MODEL, *options),
-            env=self.environment(),
-            cwd=ROOT,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        with open(os.devnull, "r+b") as nothing:
+            streams = dict.fromkeys(("stdin", "stdout", "stderr"), nothing.fileno())
+            arguments = ("push", str(folder), MODEL, *options)
+            process = WARM.start(DRIVER, *arguments, env=self.environment(), cwd=ROOT, **streams)
         try:
             assert fault.reached.wait(60), "the push never came to the held request"
         finally:
-            process.send_signal(signal.SIGKILL)
+            process.kill()
             process.wait()
 
     def environment(self, token: str | None = WRITER, **changes: str) -> dict[str, str]:
@@ -101,4 +104,7 @@ class Client:
 
     def driver(self, *arguments: str | Path) -> list[str]:
         """The command line of a push or pull."""
-        return [sys.executable, str(ROOT / "tests" / "support" / "hub_driver.py"), *map(str, arguments)]
+        return [sys.executable, str(DRIVER), *map(str, arguments)]
+
+    def _driven(self, environment: dict[str, str], *arguments: str | Path) -> Finished:
+        return Finished(*WARM.run(DRIVER, *map(str, arguments), env=environment))

@@ -12,6 +12,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from huggingface_hub import constants
+
 from export.commands import add_push_arguments
 from export.push import PushOptions, push
 from tiny_transformer import hub
@@ -53,5 +55,6 @@ def pulling(repo_id: str, options: str) -> int:
 
 
 if __name__ == "__main__":
+    assert os.environ["HF_ENDPOINT"] == constants.ENDPOINT, "the client has read the environment of another process"
     hub.PATIENCE, hub.FIRST_WAIT = float(os.environ.get("PATIENCE", "60")), 0.05
     sys.exit(pushing(sys.argv[2:]) if sys.argv[1] == "push" else pulling(*sys.argv[2:]))

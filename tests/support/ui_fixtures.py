@@ -1,7 +1,6 @@
 """What the tests of the page share: model folders with graphs, and a page that another process serves."""
 
-import subprocess
-import sys
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -15,12 +14,18 @@ import pytest
 from gradio_client import Client
 
 from tests.support.models import ROOT, once_per_run
+from tests.support.warm_process import WarmPython
 from tiny_transformer.bundle import Bundle, save_bundle
 from tiny_transformer.commands.init import random_bundle
 from tiny_transformer.config import ModelConfig
 
 # Letters only: a random model's answers can then be read, and compared, anywhere.
 SMALL: dict[str, Any] = {"vocab_size": 262, "d_model": 32, "n_heads": 2, "d_ff": 64, "max_length": 96}
+SERVER = ROOT / "tests" / "support" / "ui_server.py"
+WARM = WarmPython(
+    *("tiny_transformer.ui.page", "tiny_transformer.ui.routes", "tokenizers"),
+    GRADIO_ANALYTICS_ENABLED="False",
+)
 
 
 def small_config(task: str) -> ModelConfig:
@@ -47,14 +52,15 @@ def make_model(folder: Path, task: str) -> Bundle:
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A chat and a translation model with their ONNX graphs, made once for all workers."""
-    from export.to_onnx import export_onnx
+    from tests.support.export_fixtures import export_graphs
 
     with once_per_run(tmp_path_factory, "page-models") as folder:
-        if not (folder / "ready").exists():
+        if not folder.exists():
+            staging = folder.with_name(f"{folder.name}.staging")  # a failed export must not pass for a made one
             for task in ("chat", "translate"):
-                make_model(folder / task, task)
-                export_onnx(folder / task)
-            (folder / "ready").touch()
+                make_model(staging / task, task)
+                export_graphs(staging / task)
+            staging.rename(folder)
     return {task: folder / task for task in ("chat", "translate")}
 
 
@@ -84,19 +90,23 @@ def served(models: Iterable[Path | str], folder: Path, *options: str, delay: flo
     folder.mkdir(parents=True, exist_ok=True)
     steps = folder / "steps"
     named = [part for model in models for part in ("--model", str(model))]
-    command = [sys.executable, str(ROOT / "tests" / "support" / "ui_server.py"), *named, *options]
     if delay:
-        command += ["--delay", str(delay), "--steps", str(steps)]
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=folder)
+        options += ("--delay", str(delay), "--steps", str(steps))
+    (their_input, our_input), (our_output, their_output) = os.pipe(), os.pipe()
+    with (folder / "log").open("w") as log, open(our_input, "wb") as switch, open(our_output, encoding="utf-8") as said:
+        streams = {"stdin": their_input, "stdout": their_output, "stderr": log.fileno()}
+        process = WARM.start(SERVER, *named, *options, env=dict(os.environ), cwd=folder, **streams)
+        os.close(their_input)
+        os.close(their_output)
         try:
-            assert process.stdout is not None
-            url = process.stdout.readline().decode().strip()
+            url = said.readline().strip()
             assert url, (folder / "log").read_text()
             yield Served(url.rstrip("/"), process.pid, steps)
         finally:
-            process.communicate(timeout=30)
+            switch.close()  # it serves until its input ends
+            code = process.wait(30)
     log_text = (folder / "log").read_text()
+    assert code == 0, log_text
     assert "A handler failed" not in log_text, log_text
 
 

@@ -160,6 +160,7 @@ def test_the_command_writes_what_train_takes_with_also(
     assert not asked & {e.source for e in read_examples(added, root, "train")}  # nor is what is asked given away
 
 
+@pytest.mark.long
 def test_added_data_is_named_without_its_place_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tiny_transformer.training.run import train
 

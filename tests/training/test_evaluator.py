@@ -153,6 +153,7 @@ def test_a_sample_is_the_same_every_time_and_equal_between_sets() -> None:
     assert len(set(found[0].questions)) == 50
 
 
+@pytest.mark.long
 def test_evaluate_prints_the_figures_that_training_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

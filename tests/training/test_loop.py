@@ -102,6 +102,7 @@ class Follower(World):
     told = iter(())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tick", [0.001, 45.0])
 def test_every_rank_saves_at_the_same_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tick: float) -> None:
     """Saving sums the loss over all ranks: one that came there alone would wait for ever, or meet another sum."""
@@ -143,6 +144,7 @@ def test_compiled_parts_learn_the_same_and_are_compiled_once_for_all_shapes(
         torch.testing.assert_close(compiled, plain, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.long
 def test_the_bar_tells_loss_rate_speed_and_time_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(small_recipe("training.max_steps=5", "training.evaluations=1"), "", tmp_path / "model", device="cpu")
     said = capsys.readouterr()
@@ -151,6 +153,7 @@ def test_the_bar_tells_loss_rate_speed_and_time_left(tmp_path: Path, capsys: pyt
         assert part in said.err
 
 
+@pytest.mark.long
 def test_a_dashboard_gets_what_the_metrics_file_gets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
     board = SimpleNamespace(init=lambda **about: told.append(about), log=told.append, finish=lambda: told.append("end"))
@@ -163,6 +166,7 @@ def test_a_dashboard_gets_what_the_metrics_file_gets(tmp_path: Path, monkeypatch
     assert end == "end"
 
 
+@pytest.mark.long
 def test_a_run_that_came_to_nothing_leaves_no_vocabulary_to_the_next(tmp_path: Path) -> None:
     stale = byte_tokenizer().to_json()
     run_dir = tmp_path / "runs" / "model"

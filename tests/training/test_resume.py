@@ -1,9 +1,6 @@
 """Killed at any moment, a run goes on as if nothing had happened; on a CPU, bit for bit."""
 
 import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,6 +9,7 @@ import torch
 
 from tests.support.models import ROOT
 from tests.support.training_fixtures import SMALL
+from tests.support.warm_process import Fork, Fresh, WarmPython
 from tiny_transformer.training.checkpoint import load_checkpoint
 
 # Everything that could make a difference: dropout, averages, parts of steps, evaluation in between.
@@ -25,20 +23,23 @@ VALUES = (
 )
 
 
-def command(out: Path) -> list[str]:
-    """The command line of the same run, in a process of its own."""
-    arguments = [sys.executable, "-m", "tiny_transformer", "train", "tiny", "--out", str(out), "--device", "cpu"]
-    return [*arguments, *(part for value in (*SMALL, *VALUES) for part in ("--set", value))]
+WARM = WarmPython("torch._dynamo", "tiny_transformer.training.run", OMP_NUM_THREADS="1")
 
 
-def environment(cache: Path) -> dict[str, str]:
-    return {**os.environ, "TINY_TRANSFORMER_CACHE": str(cache), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+def started(out: Path, *options: str) -> Fork | Fresh:
+    """The same run on the command line, in a process of its own."""
+    arguments = ["train", "tiny", "--out", str(out), "--device", "cpu", *options]
+    arguments += [part for value in (*SMALL, *VALUES) for part in ("--set", value)]
+    own = os.environ | {"TINY_TRANSFORMER_CACHE": str(out.parent / "cache"), "OMP_NUM_THREADS": "1"}
+    with open(os.devnull, "r+b") as nothing:
+        streams = dict.fromkeys(("stdin", "stdout", "stderr"), nothing.fileno())
+        program = ROOT / "tiny_transformer" / "__main__.py"
+        return WARM.start(program, *arguments, env=own | {"PYTHONPATH": str(ROOT)}, cwd=ROOT, **streams)
 
 
-def wait_for_step(process: subprocess.Popen, metrics: Path, step: int) -> None:
+def wait_for_step(metrics: Path, step: int) -> None:
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
-        assert process.poll() is None, "the run ended before it could be killed"
         if metrics.is_file() and metrics.read_text(encoding="utf-8").count('"loss"') >= step:
             return
         time.sleep(0.005)
@@ -51,17 +52,15 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
 
     A bfloat16 product on a CPU without bfloat16 makes torch do without oneDNN for the rest of its process.
     """
-    own = environment(tmp_path / "cache")
-    silent = {"env": own, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    subprocess.run(command(tmp_path / "whole"), check=True, **silent)
-    process = subprocess.Popen(command(tmp_path / "killed"), **silent)
-    wait_for_step(process, tmp_path / "runs" / "killed" / "metrics.jsonl", 11)
+    assert started(tmp_path / "whole").wait(240) == 0
+    process = started(tmp_path / "killed")
+    wait_for_step(tmp_path / "runs" / "killed" / "metrics.jsonl", 11)
     # A checkpoint is written after every step, so the kill as likely as not hits a write.
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
+    assert process.wait() == -9, "the run ended before it could be killed"
     before, _ = load_checkpoint(tmp_path / "runs" / "killed" / "last")
     assert 9 <= before.step < 30
-    subprocess.run([*command(tmp_path / "killed"), "--resume"], check=True, **silent)
+    assert started(tmp_path / "killed", "--resume").wait(240) == 0
     (state, tensors), (wanted_state, wanted) = (
         load_checkpoint(tmp_path / "runs" / name / "last") for name in ("killed", "whole")
     )

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.in_turns import ratio_in_turns
 from tests.support.models import ROOT, run_python
-from tests.support.ui_fixtures import models
+from tests.support.ui_fixtures import WARM, models
 from tiny_transformer.ui.page_settings import DEFAULT_MODELS
 
 __all__ = ["models"]
@@ -58,19 +58,20 @@ def test_page_is_up_in_at_most_1_3_times_the_time_of_a_bare_one() -> None:
     assert ratio_in_turns(ours, partial(seconds_to_page, BARE), 1.3, at_most=21) <= 1.3
 
 
-def test_page_answers_without_torch(models: dict[str, Path]) -> None:
+def test_page_loads_no_torch_for_onnx_and_answers_without_it(models: dict[str, Path]) -> None:
     code = (
-        "import sys\nsys.modules['torch'] = None  # as if it were not installed\n"
-        + SERVE
+        SERVE
         + """
 from gradio_client import Client
 import json, urllib.request
 client = Client(page.local_url, verbose=False)
 answer = client.predict("hello", max_new_tokens=5, api_name="/chat")
+imported = "torch" in sys.modules
+sys.modules["torch"] = None  # as if it were not installed
 verdict = client.predict("hello", api_name="/compare")["verdict"]
 health = json.load(urllib.request.urlopen(page.local_url + "health"))
 loaded = health["models"]["chat"]["loaded"]
-print(json.dumps({"answer": answer, "verdict": verdict, "loaded": loaded}), flush=True)
+print(json.dumps({"answer": answer, "imported": imported, "verdict": verdict, "loaded": loaded}), flush=True)
 os._exit(0)
 """
     )
@@ -78,13 +79,9 @@ os._exit(0)
     assert done.code == 0, done.err
     found = json.loads(done.out.splitlines()[-1])
     assert len(found["answer"]) == 5
+    assert found["imported"] is False
     assert found["verdict"] == "alone"
     assert found["loaded"] == ["onnx"]
-
-
-def test_torch_is_not_imported_for_onnx(models: dict[str, Path]) -> None:
-    code = SERVE + "page_modules = set(sys.modules)\nprint('torch' in page_modules, flush=True)\nos._exit(0)"
-    assert run_python(code, *models.values()).out.split()[-1] == "False"
 
 
 @pytest.mark.parametrize(
@@ -111,17 +108,11 @@ def test_taken_port_ends_with_a_sentence_and_code_2(models: dict[str, Path]) -> 
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        done = subprocess.run(
-            [sys.executable, "app.py", "--port", port, "--model", str(models["chat"])],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-    assert done.returncode == 2
-    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
-    assert "Traceback" not in done.stderr
+        arguments = ("--port", port, "--model", str(models["chat"]))
+        code, _, said = WARM.run(ROOT / "app.py", *arguments, env=dict(os.environ))
+    assert code == 2
+    assert f"cannot listen on 127.0.0.1:{port}" in said
+    assert "Traceback" not in said
 
 
 MCP = """

@@ -311,10 +311,12 @@ def test_memory_is_flat_over_a_thousand_requests(page: Served) -> None:
             )
 
     run(0, 300)  # caches fill, allocators settle
-    before = memory_of(page.pid)
-    run(300, 1000)
-    after = memory_of(page.pid)
-    assert after <= before * 1.05, f"{before / 1e6:.0f} MB became {after / 1e6:.0f} MB"
+    seen = [memory_of(page.pid)]
+    # What leaks grows in every round; what an allocator keeps for a busy moment does not. 2 MB are 5 kB a request.
+    while len(seen) < 2 or (seen[-1] > seen[-2] + 2e6 and len(seen) < 6):
+        run(400 * len(seen), 400)
+        seen.append(memory_of(page.pid))
+    assert seen[-1] <= seen[-2] + 2e6, f"MB after each round: {[round(found / 1e6) for found in seen]}"
 
 
 def memory_of(pid: int) -> int:

@@ -5,14 +5,16 @@ import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
-import openai
 import pytest
 
 from tests.support.ui_fixtures import Served, models, page, served, until
 from tiny_transformer.text_model import load
+
+if TYPE_CHECKING:
+    from openai import OpenAI
 
 __all__ = ["models", "page"]
 
@@ -26,19 +28,23 @@ DIALOGUE: Any = [
 
 
 @pytest.fixture(scope="module")
-def client(page: Served) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{page.url}/v1", api_key="none", max_retries=0) as found:
+def client(page: Served) -> Iterator["OpenAI"]:
+    from openai import OpenAI  # half a second that a worker without these tests need not spend
+
+    with OpenAI(base_url=f"{page.url}/v1", api_key="none", max_retries=0) as found:
         yield found
 
 
-def test_models_are_listed_and_described(client: openai.OpenAI) -> None:
+def test_models_are_listed_and_described(client: "OpenAI") -> None:
+    import openai
+
     assert [model.id for model in client.models.list()] == ["chat", "translate"]
     assert client.models.retrieve("chat").object == "model"
     with pytest.raises(openai.NotFoundError, match="no model 'nowhere'"):
         client.models.retrieve("nowhere")
 
 
-def test_a_completion_is_the_librarys_greedy_text(client: openai.OpenAI, models: dict[str, Path]) -> None:
+def test_a_completion_is_the_librarys_greedy_text(client: "OpenAI", models: dict[str, Path]) -> None:
     model = load(models["chat"], "onnx")
     turns: Any = [*DIALOGUE[:3], {"role": "user", "content": "three"}]
     expected = model.reply(turns, max_new_tokens=20)
@@ -50,7 +56,7 @@ def test_a_completion_is_the_librarys_greedy_text(client: openai.OpenAI, models:
     assert found.usage.completion_tokens == len(expected.ids) == 20
 
 
-def test_a_stream_is_the_same_in_pieces(client: openai.OpenAI, models: dict[str, Path]) -> None:
+def test_a_stream_is_the_same_in_pieces(client: "OpenAI", models: dict[str, Path]) -> None:
     expected = load(models["chat"], "onnx").reply(HELLO, max_new_tokens=40)
     usage: Any = {"include_usage": True}
     chunks = list(
@@ -77,7 +83,7 @@ def test_a_stream_ends_as_openais_does(page: Served) -> None:
 
 
 def test_a_translator_takes_the_last_message_and_says_what_it_notices(
-    client: openai.OpenAI, models: dict[str, Path]
+    client: "OpenAI", models: dict[str, Path]
 ) -> None:
     text = "The weather is nice today and I want to go for a walk. Guten Tag, wie geht es dir heute und was machst du?"
     messages: Any = [{"role": "user", "content": "one"}, {"role": "user", "content": text}]
@@ -88,7 +94,7 @@ def test_a_translator_takes_the_last_message_and_says_what_it_notices(
     assert found.notices
 
 
-def test_options_are_passed_on(client: openai.OpenAI, models: dict[str, Path]) -> None:
+def test_options_are_passed_on(client: "OpenAI", models: dict[str, Path]) -> None:
     model = load(models["chat"], "onnx")
     drawn = model.reply(HELLO, temperature=0.9, top_p=0.8, top_k=20, seed=5, max_new_tokens=20)
     found = client.chat.completions.create(
@@ -173,7 +179,7 @@ def test_other_addresses_say_what_there_is(page: Served) -> None:
         assert "use POST /v1/chat/completions" in answer.json()["error"]["message"]
 
 
-def test_many_clients_get_what_each_would_get_alone(client: openai.OpenAI, models: dict[str, Path]) -> None:
+def test_many_clients_get_what_each_would_get_alone(client: "OpenAI", models: dict[str, Path]) -> None:
     model = load(models["chat"], "onnx")
     texts = [f"{chr(65 + n)} {n * 7919}" for n in range(12)]
 

@@ -1,8 +1,11 @@
 """The evaluator of a model in training: loss on dev, and the task's metric by greedy or beam generation."""
 
 import logging
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -27,6 +30,25 @@ logger = logging.getLogger(__name__)
 
 _ANSWERED_AT_ONCE = 2_048  # questions between two reports of progress; fewer would leave rows of a GPU idle
 _LOSS_TOKENS = 16_384  # positions of a batch when only the loss is wanted
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def _not_compiled(method: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Evaluation runs the layers with other arguments than training: compiling them for it would never pay.
+
+    The stance is set only in a process that compiles: to name it imports the compiler, which takes two seconds.
+    """
+
+    @wraps(method)
+    def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        if "torch._dynamo" not in sys.modules:
+            return method(*args, **kwargs)
+        with torch.compiler.set_stance("force_eager"):
+            return method(*args, **kwargs)
+
+    return run
 
 
 @dataclass
@@ -62,8 +84,7 @@ class Evaluator:
                 metrics[name] = float(np.mean([evaluation.metrics[name] for evaluation in found]))
         return metrics
 
-    # Evaluation runs the layers with other arguments than training: compiling them for it would never pay.
-    @torch.compiler.set_stance("force_eager")
+    @_not_compiled
     @torch.no_grad()
     def loss(self, model: Transformer) -> dict[str, float]:
         """Mean negative log-likelihood per token of dev, and its perplexity."""
@@ -81,7 +102,7 @@ class Evaluator:
         mean = float(total) / sum(batch.learned for batch in plan.batches)
         return {"loss": mean, "perplexity": perplexity(mean)}
 
-    @torch.compiler.set_stance("force_eager")
+    @_not_compiled
     def answer(
         self,
         model: Transformer,
@@ -103,7 +124,7 @@ class Evaluator:
             return translation_metrics(texts, answers, self.recipe.evaluation.tokenize)
         return reply_metrics(texts, questions)
 
-    @torch.compiler.set_stance("force_eager")
+    @_not_compiled
     def sample(self, model: Transformer, generation: GenerationConfig, questions: Sequence[Question]) -> Evaluation:
         """What the proof of the folder will find on its own examples."""
         training = model.training
