@@ -26,7 +26,6 @@ class Paper:
     def __init__(self, config: "ModelConfig", weights: Mapping[str, np.ndarray]) -> None:
         self.config = config
         self.weights = {name: array.astype(np.float64) for name, array in weights.items()}
-        self.sinusoids = sinusoids(config.max_length, config.d_model)
 
     def encode(self, ids: np.ndarray, maps: Maps) -> np.ndarray:
         """The left half of figure 1: a source (T) becomes one vector per position (T D)."""
@@ -65,7 +64,7 @@ class Paper:
         if self.config.scale_embeddings:
             x = x * np.sqrt(self.config.d_model)
         if self.config.positions == "sinusoidal":
-            x = x + self.sinusoids[: len(ids)]
+            x = x + sinusoids(len(ids), self.config.d_model)
         elif self.config.positions == "learned":
             x = x + self.weights["embedding.positions"][: len(ids)]
         return x
@@ -146,11 +145,8 @@ def attention_weights(query: np.ndarray, key: np.ndarray, visible: np.ndarray) -
 
 def sinusoids(length: int, width: int) -> np.ndarray:
     """Section 3.5: sin and cos of pos / 10000^(2i/D), one pair of dimensions after the other (T D)."""
-    table = np.empty((length, width))
-    for position in range(length):
-        for i in range(0, width, 2):
-            angle = position / 10_000 ** (i / width)
-            table[position, i : i + 2] = np.sin(angle), np.cos(angle)
+    angles = np.arange(length)[:, None] / 10_000 ** (np.arange(0, width, 2) / width)  # T D/2
+    table = np.stack((np.sin(angles), np.cos(angles)), axis=-1).reshape(length, width)
     return table.astype(np.float32)  # the other backends keep the table in float32
 
 
