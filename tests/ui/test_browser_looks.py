@@ -257,6 +257,9 @@ RING = """() => {
 def test_the_keyboard_is_seen_wherever_it_is_and_leaves_no_list_behind(browser: Browser, page_served: Served) -> None:
     with visit(browser, page_served.url) as page:
         page.locator("#tt-more button").first.click()
+        seed = page.locator("#tt-seed").get_by_label("Seed")
+        expect(seed).to_have_value("")  # 0 would be a seed
+        assert seed.evaluate("field => getComputedStyle(field).borderTopWidth") == "1px", "one sees where to write"
         page.locator("[data-language=en]").focus()
         unseen, seen = [], 0
         for _ in range(40):
