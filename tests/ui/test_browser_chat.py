@@ -251,7 +251,7 @@ def test_an_answer_goes_to_the_other_tabs_with_its_conversation(
         page.get_by_role("button", name="Compare this").first.click()
         expect(page.locator("#tt-compare-text textarea")).to_have_value("one")
         expect(page.locator("#tt-compare-alone")).to_be_hidden()
-        expect(page.locator(".tt-verdict")).to_be_visible()
+        expect(page.locator(".tt-verdict")).to_be_visible(timeout=60_000)  # PyTorch is loaded for it
         expect(page.locator(".tt-lane p").first).to_have_text(greedy(models, "chat", "one"))
 
 

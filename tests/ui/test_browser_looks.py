@@ -167,7 +167,7 @@ def test_axe_finds_nothing_wrong_on_any_tab_light_or_dark(browser: Browser, page
         for tab, shown in (("compare", "#tt-verdict .tt-verdict"), ("inside", "#tt-map table")):
             page.locator(f"[role=tab][data-tab-id={tab}]").click()
             page.locator(f"#tt-{tab}-run").click()
-            expect(page.locator(shown).first).to_be_visible()
+            expect(page.locator(shown).first).to_be_visible(timeout=60_000)  # PyTorch is loaded for the first
             check_both()
         page.locator("[role=tab][data-tab-id=about]").click()
         expect(page.locator("#tt-about .tt-facts")).to_be_visible()
