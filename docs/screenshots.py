@@ -78,11 +78,11 @@ def empty(page: Page) -> None:
 
 def chat(page: Page) -> None:
     """Two turns."""
-    for text in ("Hello! How are you today?", "Tell me a joke."):
+    for n, text in enumerate(("Hello! How are you today?", "Tell me a joke.")):
         page.locator("#tt-message textarea").fill(text)
         page.keyboard.press("Enter")
-        page.wait_for_timeout(200)
-        page.locator("#tt-stop").wait_for(state="hidden", timeout=60_000)
+        page.locator("#tt-chat .bot details").nth(n).wait_for(timeout=60_000)  # the line under a complete answer
+        page.locator("#tt-send").wait_for(timeout=60_000)
         page.wait_for_timeout(300)
 
 

@@ -1,6 +1,7 @@
 """The comparison itself: fair turns, right ratios, and figures in the pages that come from the kept results."""
 
 import json
+import statistics
 import sys
 import time
 from pathlib import Path
@@ -141,6 +142,19 @@ def test_genai_is_told_of_a_model_without_another_folder_beside_it(
         assert told["model"]["decoder"]["session_options"]["intra_op_num_threads"] == threads
         assert told["model"]["decoder"]["filename"] == "decoder_model_int8.onnx"
         assert told["model"]["vocab_size"] == bundle.config.vocab_size
+
+
+def test_the_page_about_the_page_shows_the_kept_load() -> None:
+    found = json.loads((RESULTS / "load-cpu.json").read_text(encoding="utf-8"))
+    text = page("docs/page.md")
+    costs = found["batches"]
+    shown = [f"{found['kinds']['all']['n']:,}", ", ".join(map(str, found["megabytes_by_round"]))]
+    shown += [str(found["short_beside_long_s"]), *map(str, costs["page_cpu_ms"].values())]
+    shown += [str(statistics.median(costs[f"model_{how}_cpu_ms"])) for how in ("alone", "in_batch")]
+    shown += [str(costs["at_most_median"][states]) for states in ("as it is", "one state")]
+    assert [figure for figure in shown if figure not in text] == []
+    assert (found["errors"], found["wrong_texts"]) == (0, 0)
+    assert costs["at_most_median"]["as it is"] < 1.5, "answers on the page should share batches"
 
 
 def test_the_pages_show_the_kept_results() -> None:

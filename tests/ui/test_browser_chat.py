@@ -213,10 +213,12 @@ def test_an_answer_goes_to_the_other_tabs_with_its_conversation(
     tokenizer = load(models["chat"], "onnx").tokenizer  # both have the same: bytes
     with visit(browser, page_served.url) as page:
         limit_answers(page, 6)
-        page.locator("#tt-temperature input[type=number]").fill("1.5")
-        page.locator("#tt-temperature input[type=number]").press("Tab")
         send(page, "one")
         first = answered(page)
+        page.locator("#tt-more button").first.click()
+        for control, value in (("#tt-temperature input[type=number]", "1"), ("#tt-seed :is(input, textarea)", "5")):
+            page.locator(control).fill(value)
+            page.locator(control).press("Tab")
         send(page, "two")
         answered(page, 2)
         open_page(page, page_served.url)  # a kept answer has its tokens, too
@@ -245,13 +247,13 @@ def test_an_answer_goes_to_the_other_tabs_with_its_conversation(
         page.locator("#tt-translation-ways .tt-carry-inside").click()
         expect(page.locator("#tt-read")).to_contain_text("This shows the first of 2 sentences.")
         expect(chips).to_have_text(visible_tokens(tokenizer, ids))
-        assert len(ids) == 6
+        assert 1 < len(ids) <= 6
         choose_model(page, "Chat")
         page.get_by_role("tab").first.click()
         page.get_by_role("button", name="Compare this").first.click()
         expect(page.locator("#tt-compare-text textarea")).to_have_value("one")
         expect(page.locator("#tt-compare-alone")).to_be_hidden()
-        expect(page.locator(".tt-verdict")).to_be_visible()
+        expect(page.locator(".tt-verdict")).to_be_visible(timeout=60_000)  # PyTorch is loaded for it
         expect(page.locator(".tt-lane p").first).to_have_text(greedy(models, "chat", "one"))
 
 

@@ -167,7 +167,7 @@ def test_axe_finds_nothing_wrong_on_any_tab_light_or_dark(browser: Browser, page
         for tab, shown in (("compare", "#tt-verdict .tt-verdict"), ("inside", "#tt-map table")):
             page.locator(f"[role=tab][data-tab-id={tab}]").click()
             page.locator(f"#tt-{tab}-run").click()
-            expect(page.locator(shown).first).to_be_visible()
+            expect(page.locator(shown).first).to_be_visible(timeout=60_000)  # PyTorch is loaded for the first
             check_both()
         page.locator("[role=tab][data-tab-id=about]").click()
         expect(page.locator("#tt-about .tt-facts")).to_be_visible()
@@ -257,6 +257,9 @@ RING = """() => {
 def test_the_keyboard_is_seen_wherever_it_is_and_leaves_no_list_behind(browser: Browser, page_served: Served) -> None:
     with visit(browser, page_served.url) as page:
         page.locator("#tt-more button").first.click()
+        seed = page.locator("#tt-seed").get_by_label("Seed")
+        expect(seed).to_have_value("")  # 0 would be a seed
+        assert seed.evaluate("field => getComputedStyle(field).borderTopWidth") == "1px", "one sees where to write"
         page.locator("[data-language=en]").focus()
         unseen, seen = [], 0
         for _ in range(40):

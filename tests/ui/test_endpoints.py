@@ -20,7 +20,7 @@ from gradio_client.exceptions import AppError
 from gradio_client.utils import QueueError
 from starlette.requests import Request
 
-from benchmarks.load import Question, drive
+from benchmarks.load import Question, drive, megabytes
 from tests.support.ui_fixtures import Served, client, models, page, served, until
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.text_model import load
@@ -280,7 +280,11 @@ def test_eight_clients_for_some_seconds_get_the_exact_greedy_texts(page: Served,
     found = record.summary(3)
     assert found["kinds"]["all"]["n"] == record.n_answers >= 8
     assert found["kinds"]["chat"]["median_s"] <= found["kinds"]["chat"]["p95_s"]
-    wrong = drive(page.url, [replace(asked[0], expected="other")], clients=1, seconds=0.1)
+    assert found["page_cpu_ms_per_answer"] == pytest.approx(1e3 * record.cpu_seconds / record.n_answers, abs=0.1)
+    assert record.cpu_seconds > 0
+    (memory,) = found["megabytes_by_round"]
+    assert 0.3 < memory / megabytes(page.pid) < 1.5  # its models may just have been loaded
+    wrong = drive(page.url, [replace(asked[0], expected="other")], clients=1, seconds=1)
     assert wrong.wrong, "a text that is not the library's is noticed"
 
 

@@ -76,12 +76,13 @@ def prompt_of(model: TextModel, content: str | Sequence[Message], room: int = MA
     A translator reads one sentence at a time: here it is the first that it translates, as translation spells it.
     """
     prompts = model.stream_tokens(content, max_new_tokens=room).prompts
-    prompt = prompts[0] if prompts else model.prompt(content)  # a text that needs no translation can be looked into
+    if not prompts:
+        return model.prompt(content)  # a text that needs no translation can be looked into, as a whole
     n_sentences = len(split(content)) if model.task == "translate" and isinstance(content, str) else 1
     if n_sentences < 2:
-        return prompt
+        return prompts[0]
     notice = Sentence("This shows the first of {n} sentences.", n=n_sentences)
-    return replace(prompt, notices=(notice, *prompt.notices))
+    return replace(prompts[0], notices=(notice, *prompts[0].notices))
 
 
 def inspect_answer(
