@@ -28,7 +28,7 @@ from tiny_transformer.backends.base import (
 from tiny_transformer.backends.graph_file import addressable, check_graph
 from tiny_transformer.backends.observed_graphs import GraphObserver
 from tiny_transformer.backends.observed_values import Keep
-from tiny_transformer.backends.ranking import rank
+from tiny_transformer.backends.ranking import rank, ranking_session
 from tiny_transformer.backends.sessions import not_this_graph, open_session, run_graph
 from tiny_transformer.bundle import (
     ATTENTION_ONNX,
@@ -253,13 +253,14 @@ class OrtBackend:
         return memory | {MASK: mask}
 
     def _open_decoder_meanwhile(self, n_rows: int) -> None:
-        """The first text waits for two sessions: open the decoder's while the encoder's is opened and run."""
+        """The first text waits for all sessions: open the others while the encoder's is opened and run."""
         if (self._decoders[n_rows >= MANY_ROWS], self._step_threads(n_rows)) in self._sessions:
             return
 
         def work() -> None:
             with suppress(BackendError, BundleError):  # raised again where the session is wanted
                 self._decoder_session(n_rows)
+                ranking_session()
 
         # Not as a daemon: a process that ends while ONNX Runtime opens a graph would end by a signal.
         threading.Thread(target=work).start()

@@ -20,14 +20,15 @@ _INT = 2  # AttributeProto.AttributeType
 
 def rank(logits: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Ids (R, k) of each row's k highest logits (R V), best first, the lower id of equals; and log Σ exp (R,)."""
-    ids, shares = _session().run(["ids", "log_shares"], {"logits": logits, "k": np.array([min(k, logits.shape[1])])})
+    feeds = {"logits": logits, "k": np.array([min(k, logits.shape[1])], dtype=np.int64)}
+    ids, shares = ranking_session().run(["ids", "log_shares"], feeds)
     # The log-softmax of the highest logit is -log Σ exp(logit - highest) alone: nothing is lost in a difference.
     highest = np.take_along_axis(logits, ids[:, :1], axis=1)[:, 0]
     return ids, highest.astype(np.float64) - shares[:, 0]
 
 
 @cache
-def _session() -> Any:
+def ranking_session() -> Any:
     """One for all: runs may share a session, and it has a single thread."""
     return onnxruntime.InferenceSession(ranking_graph(), session_options(1), providers=["CPUExecutionProvider"])
 
