@@ -47,7 +47,8 @@ class Processes:
 class Ray:
     """Ray Data: a task beside the files reads blocks, a pool of actors that have the model open answers them.
 
-    Ray starts an actor that has died again and gives it the same blocks, without end.
+    Ray starts an actor that has died again and gives it the same blocks, without end: when a machine goes, Ray used up
+    a bound of five tries (`max_task_retries`) before another machine was there.
     """
 
     address: str
