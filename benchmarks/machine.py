@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-PACKAGES = ("numpy", "onnxruntime", "torch", "ctranslate2", "transformers", "onnxruntime-genai", "optimum-onnx")
+PACKAGES = ("numpy", "onnxruntime", "torch", "ctranslate2", "transformers", "onnxruntime-genai", "optimum-onnx", "ray")
 _TRIES, _PASSES = 8, 20  # the best of so many tries counts, each over all bytes so many times
 
 

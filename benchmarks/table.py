@@ -59,6 +59,19 @@ def many_texts_table(found: Mapping[str, Any]) -> str:
     return _markdown(["ours", "peer", *(f"beam {beams}" for beams in found["beams"])], body)
 
 
+def corpus_table(found: Mapping[str, Any]) -> str:
+    """A corpus: texts and tokens per second by engine, and what exactly once adds to the time."""
+    backends = found["backends"]
+    body = [
+        (name, *(f"{run['texts_per_second']:,.0f} ({run['tokens_per_second']:,.0f})" for run in runs))
+        for name in next(iter(backends.values()))["runs"]
+        for runs in [[backend["runs"][name] for backend in backends.values()]]
+    ]
+    for name, title in (("whole", "files and shards add"), ("resumed", "the same with a break halfway")):
+        body.append((title, *(f"{100 * backend['added'][name]:.1f} %" for backend in backends.values())))
+    return _markdown(["texts (tokens) per second", *(f"`{name}`" for name in backends)], body)
+
+
 def gpu_table(results: Sequence[Mapping[str, Any]]) -> str:
     """On a GPU: one line per precision, one column per batch size."""
     body = [
@@ -118,6 +131,7 @@ def tables(folder: Path = RESULTS) -> dict[str, str]:
         "many texts": many_texts_table(read("many-texts-cpu.json")),
         "web": web_table(web),
         "first answer": first_answer_table(web),
+        "corpus": corpus_table(read("corpus-cpu.json")),
         "gpu": gpu_table([read("speed-cuda.json"), read("speed-cuda-bfloat16.json")]),
     }
 

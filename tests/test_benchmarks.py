@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import comparison, machine
+from benchmarks import comparison, corpus, machine
 from benchmarks.chart import draw
 from benchmarks.comparison import RESULTS, Task, compare
 from benchmarks.engines import ENTRIES
@@ -19,9 +19,10 @@ from benchmarks.models import copies
 from benchmarks.shapes import SHAPES
 from benchmarks.speed import disk, floor
 from benchmarks.summary import agreement, ratio, ratios, summed_up
-from benchmarks.table import tables
+from benchmarks.table import corpus_table, tables
 from tests.support.export_fixtures import ENCODER_DECODERS, Exported
 from tests.support.models import ARCHITECTURES, ROOT, tiny_config
+from tiny_transformer import corpus_run
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.commands.init import random_bundle
 from tiny_transformer.training.recipe import load_recipe, recipe_from_record
@@ -155,6 +156,25 @@ def test_the_page_about_the_page_shows_the_kept_load() -> None:
     assert [figure for figure in shown if figure not in text] == []
     assert (found["errors"], found["wrong_texts"]) == (0, 0)
     assert costs["at_most_median"]["as it is"] < 1.5, "answers on the page should share batches"
+
+
+def test_a_corpus_is_measured_with_and_without_a_break(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle, kept = random_bundle(tmp_path / "ours", tiny_config(max_length=8), "translate"), tmp_path / "found.json"
+    monkeypatch.setattr(corpus_run, "BLOCK_ROWS", 1)  # put back afterwards
+    flags = ("--backends", "numpy", "--workers", "1", "--lines", "8", "--compared", "0", "--block-rows", "2")
+    monkeypatch.setattr(sys, "argv", ["corpus", "--bundle", str(bundle.folder), *flags, "--json", str(kept)])
+    corpus.main()
+    found = json.loads(kept.read_text(encoding="utf-8"))
+    assert found["backends"]["numpy"]["runs"]["1 process"]["tokens_per_second"] > 0
+    assert found["backends"]["numpy"]["added"]["resumed"] > -1
+    assert "target tokens/s" in capsys.readouterr().out
+    assert [line.split(" | ")[0] for line in corpus_table(found).splitlines()[2:]] == [
+        "| 1 process",
+        "| files and shards add",
+        "| the same with a break halfway",
+    ]
 
 
 def test_the_pages_show_the_kept_results() -> None:

@@ -47,8 +47,8 @@ class Processes:
 class Ray:
     """Ray Data: a task beside the files reads blocks, a pool of actors that have the model open answers them.
 
-    Ray starts an actor that has died again and gives it the same blocks, without end; if no block at all moves for half
-    an hour, it gives up (`DataContext.execution_no_progress_timeout_s`).
+    Ray starts an actor that has died again and gives it the same blocks, without end: when a machine goes, Ray used up
+    a bound of five tries (`max_task_retries`) before another machine was there.
     """
 
     address: str
