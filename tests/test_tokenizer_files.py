@@ -1,7 +1,7 @@
 """Training a tokenizer, its file, and everything that may be wrong with one."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,16 @@ def test_training_survives_bad_text_and_too_little_of_it(tmp_path: Path) -> None
     assert Tokenizer.train([], 300, show_progress=False).vocab_size == 262
     (tmp_path / "latin.txt").write_bytes("Größe".encode("latin-1"))
     assert Tokenizer.train_from_files([tmp_path / "latin.txt"], 300, show_progress=False).vocab_size >= 262
+
+
+def test_without_room_for_a_merge_no_text_is_read() -> None:
+    def unread() -> Iterator[str]:
+        raise AssertionError("a text was read")
+        yield ""
+
+    # Words of one letter have no pairs: here the texts are read, and there is nothing to merge.
+    letters = Tokenizer.train(["a", "b"], 262 + 1, show_progress=False)
+    assert Tokenizer.train(unread(), 262, show_progress=False).to_json() == letters.to_json()
 
 
 @pytest.mark.parametrize("make", [lambda n: Tokenizer.train([], n, show_progress=False), Tokenizer.synthetic])

@@ -134,6 +134,8 @@ class Tokenizer:
             initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
             show_progress=show_progress,
         )
+        if vocab_size == smallest:  # no room for a merge: whatever the texts are, the vocabulary is the same
+            texts = ()
         with _stdout_on_stderr():
             backend.train_from_iterator((_without_surrogates(text) for text in texts), trainer)
         return cls(backend)

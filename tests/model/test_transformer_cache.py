@@ -109,6 +109,7 @@ def in_pairs(given: Any) -> Any:
     return given if quick else pytest.param(config, id=given.id, marks=pytest.mark.slow)
 
 
+@pytest.mark.long  # half a second each; those over positions in test_torchscript.py are quick
 @pytest.mark.parametrize("config", [in_pairs(given) for given in all_combinations()])
 def test_scripted_is_eager_to_the_last_bit(config: ModelConfig) -> None:
     model = tiny_model(config)

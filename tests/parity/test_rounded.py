@@ -40,13 +40,14 @@ def test_the_shipped_8_bit_graphs_keep_rows_apart(folder: Path):
     assert {FEW, MANY, f"{FEW}, against each row alone", f"{MANY}, against each row alone"} <= named
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("graph", "case", "other"),
     [
         (DECODER_INT8, FEW, MANY),
         (DECODER_INT8_BATCH, MANY, FEW),
-        pytest.param(ENCODER_INT8, FEW, MANY, marks=pytest.mark.long),
-        pytest.param(ENCODER_INT8_BATCH, MANY, FEW, marks=pytest.mark.long),
+        (ENCODER_INT8, FEW, MANY),
+        (ENCODER_INT8_BATCH, MANY, FEW),
     ],
 )
 def test_a_mask_dropped_from_one_8_bit_graph_is_caught(folder: Path, graph: str, case: str, other: str):

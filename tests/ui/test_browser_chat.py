@@ -348,24 +348,24 @@ def test_two_tabs_and_the_settings_survive_a_reload(browser: Browser, page_serve
         expect(page.locator("#tt-seed").get_by_label("Seed")).to_have_value("")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "<script>window.hacked = 1</script>",
-        "<img src=x onerror='window.hacked = 1'>",
-        "[link](javascript:alert(1)) ![](http://example.com/a.png)",
-        "&lt;b&gt; **bold** $$x^2$$",
-        "a\x00b",
-    ],
-)
-def test_hostile_text_is_shown_as_it_is(browser: Browser, page_served: Served, text: str) -> None:
+HOSTILE = [
+    "<script>window.hacked = 1</script>",
+    "<img src=x onerror='window.hacked = 1'>",
+    "[link](javascript:alert(1)) ![](http://example.com/a.png)",
+    "&lt;b&gt; **bold** $$x^2$$",
+    "a\x00b",
+]
+
+
+def test_hostile_text_is_shown_as_it_is(browser: Browser, page_served: Served) -> None:
     with visit(browser, page_served.url) as page:
         limit_answers(page, 3)
-        send(page, text)
-        answered(page)
-        shown = page.locator("#tt-chat .user .message-content").inner_text().replace("\u2060", "")
-        assert shown == text.replace("\x00", "\ufffd")
-        assert page.evaluate("window.hacked") is None
+        for count, text in enumerate(HOSTILE, start=1):
+            send(page, text)
+            answered(page, count)
+            shown = page.locator("#tt-chat .user .message-content").last.inner_text().replace("\u2060", "")
+            assert shown == text.replace("\x00", "\ufffd")
+            assert page.evaluate("window.hacked") is None
 
 
 # Words about the wait that a visitor really sees: they have room, and no other part lies over them.

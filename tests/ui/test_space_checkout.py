@@ -141,10 +141,10 @@ def serving(space: Path, packages: Path, environment: dict[str, str]) -> Iterato
             [sys.executable, "-S", "space.py"], cwd=space, env=environment | changes, stdout=out, stderr=out
         )
         try:
-            for _ in range(600):
+            deadline = time.monotonic() + 300  # other work may keep the machine busy
+            while _refused(port):
                 assert process.poll() is None, log.read_text()
-                if not _refused(port):
-                    break
+                assert time.monotonic() < deadline, "the page did not start in time"
                 time.sleep(0.1)
             yield f"http://127.0.0.1:{port}", process.pid
         finally:

@@ -3,6 +3,7 @@
 import random
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 from tiny_transformer.data.augment import (
@@ -95,15 +96,14 @@ def source_bytes(source: Source, root: str) -> int:
     return sum(file.text_bytes for unit in source_files(source, root) for file in unit)
 
 
-def reversed_words() -> Iterator[str]:
+@cache
+def reversed_words() -> tuple[str, ...]:
     """20,000 different words of 3 to 10 letters, always the same ones; the task is to reverse each."""
     rng = random.Random(_SEED)
-    seen: set[str] = set()
-    while len(seen) < _N_WORDS:
-        word = "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(_SHORTEST, _LONGEST)))
-        if word not in seen:
-            seen.add(word)
-            yield word
+    found: dict[str, None] = {}
+    while len(found) < _N_WORDS:
+        found["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(_SHORTEST, _LONGEST)))] = None
+    return tuple(found)
 
 
 def _of_split(source: Source, root: str, split: str, variant: int, among: Sequence[Source] = ()) -> Iterator[Example]:
