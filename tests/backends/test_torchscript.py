@@ -40,6 +40,17 @@ def test_scripted_is_eager_to_the_last_bit(architecture: str, positions: str) ->
     assert np.array_equal(weights[0].decoder, weights[1].decoder)
 
 
+def test_a_model_of_the_same_structure_may_have_run_with_gradients_before() -> None:
+    config = tiny_config("decoder-only", max_length=24)
+    with silenced():
+        learning = torch.jit.script(tiny_model(config))
+    for _ in range(4):  # the compiler optimizes after the first runs
+        learning(torch.tensor([[BOS, 4, 5]]))
+    model, target = tiny_model(config, seed=2), Batch.of([[BOS, 4, 5]])
+    found = TorchScriptBackend(script(model), config).logits(target, None)
+    assert np.array_equal(found, EagerBackend(model, config).logits(target, None))
+
+
 def with_archive(bundle: Bundle) -> Path:
     path = bundle.folder / TORCHSCRIPT
     with silenced():

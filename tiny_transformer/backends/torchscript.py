@@ -102,9 +102,13 @@ def open_torchscript(bundle: Bundle, device: str | None = None, threads: int | N
 
 
 def script(model: torch.nn.Module) -> torch.jit.ScriptModule:
-    """The model compiled, in evaluation mode; the only use of `torch.jit.script`."""
+    """The model compiled, in evaluation mode and without gradients; the only use of `torch.jit.script`.
+
+    Models of one structure share what the compiler has optimized: where one ran with gradients before, the code for
+    them would refuse the tensors of another that runs without.
+    """
     with silenced():
-        scripted: torch.jit.ScriptModule = torch.jit.script(model.eval())
+        scripted: torch.jit.ScriptModule = torch.jit.script(model.eval().requires_grad_(False))
     return scripted
 
 
