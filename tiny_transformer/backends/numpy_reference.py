@@ -141,7 +141,7 @@ def observed_paper(paper: Paper, keep: Keep) -> Paper:
 
     def stack(name: str, *arguments: np.ndarray) -> np.ndarray:
         vars(copied)["embed"] = partial(embed, name)
-        result: np.ndarray = getattr(type(paper), {"encoder": "encode", "decoder": "decode"}[name])(copied, *arguments)
+        result: np.ndarray = getattr(type(paper), {"encoder": "encode", "decoder": "read"}[name])(copied, *arguments)
         return result
 
     def embed(name: str, ids: np.ndarray) -> np.ndarray:
@@ -155,7 +155,7 @@ def observed_paper(paper: Paper, keep: Keep) -> Paper:
         keep(name + AFTER, y[None])
         return y
 
-    vars(copied).update(encode=partial(stack, "encoder"), decode=partial(stack, "decoder"), layer_norm=layer_norm)
+    vars(copied).update(encode=partial(stack, "encoder"), read=partial(stack, "decoder"), layer_norm=layer_norm)
     return copied
 
 
