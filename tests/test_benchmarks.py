@@ -158,6 +158,7 @@ def test_the_page_about_the_page_shows_the_kept_load() -> None:
     assert costs["at_most_median"]["as it is"] < 1.5, "answers on the page should share batches"
 
 
+@pytest.mark.long
 def test_a_corpus_is_measured_with_and_without_a_break(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

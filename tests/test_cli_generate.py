@@ -66,6 +66,7 @@ def test_a_text_is_translated_by_sentences_unless_told_otherwise(
         assert (len(first["ids"]), len(second["ids"])) == (n, 4)
 
 
+@pytest.mark.long
 def test_each_line_gives_exactly_one_line(
     run_cli: Callable[..., Finished], bundle: Bundle, feed: Callable[[bytes], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,6 +75,7 @@ def test_a_block_of_long_texts_ends_earlier(monkeypatch: pytest.MonkeyPatch, tmp
     assert [block.first for block in blocks] == [0, 2, 4, 6]
 
 
+@pytest.mark.long
 def test_workers_change_nothing(folder: Path, tmp_path: Path, inputs: tuple[Path, ...]) -> None:
     one, three = (finish(echo_corpus(folder, tmp_path / f"out{n}", *inputs), n) for n in (1, 3))
     assert one == three
@@ -271,6 +272,7 @@ def test_a_full_disk_is_one_sentence_and_the_rest_follows(
         assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes()
 
 
+@pytest.mark.long
 def test_a_worker_that_ends_is_one_sentence(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a\n" * 8 + "die\n" + "b\n" * 8, encoding="utf-8")
     corpus = echo_corpus(folder, tmp_path / "out", tmp_path / "a.txt")

@@ -202,6 +202,7 @@ def test_the_package_is_light_and_knows_its_names() -> None:
     assert done.out.split() == ["False"], "only those who draw tokens load what they draw with"
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(st.text(max_size=60), st.booleans())
 def test_any_text_gives_text_or_one_sentence(text: str, surrogate: bool) -> None:

@@ -55,6 +55,7 @@ def test_of_sentences_without_an_umlaut_hardly_one_changes_and_most_get_theirs_b
     assert len(restored) >= 0.95 * len(umlauts)
 
 
+@pytest.mark.long
 @given(st.text(max_size=40))
 def test_any_text_has_a_spelling_and_keeps_its_length_but_for_umlauts(text: str) -> None:
     spelled = with_umlauts(text, Tokenizer.synthetic(300))

@@ -102,6 +102,7 @@ any_ids = st.lists(st.integers(0, TOKENIZER.vocab_size - 1).filter(lambda i: i !
 any_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
 
+@pytest.mark.long
 @settings(max_examples=300)
 @given(any_ids, st.lists(st.text("ab \x00é🎉", min_size=1, max_size=3), max_size=3))
 def test_any_tokens_and_stop_strings_stream_to_the_text(ids: list[int], stop: list[str]) -> None:
