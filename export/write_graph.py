@@ -13,7 +13,7 @@ from torch import Tensor
 from tiny_transformer.atomic import replacing_file
 from tiny_transformer.backends.sessions import open_session
 from tiny_transformer.config import ModelConfig
-from tiny_transformer.errors import BackendError, ExportError, Sentence
+from tiny_transformer.errors import BackendError, ExportError, Sentence, first_line
 from tiny_transformer.inner_values import LENS_POSITIONS, attentions_of, switches_without
 from tiny_transformer.model import Memory, attention_maps
 from tiny_transformer.model.transformer import Transformer
@@ -146,8 +146,7 @@ def write_graph(path: Path, model: onnx.ModelProto, samples: list[Sample], compa
             onnx.checker.check_model(temporary)
             session = open_session(temporary, threads=1)
         except (onnx.checker.ValidationError, BackendError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise ExportError("{path} was not written: {reason}", path=path, reason=reason) from None
+            raise ExportError("{path} was not written: {reason}.", path=path, reason=first_line(error)) from None
         for sample in samples:
             names = list(sample.outputs)
             for name, found in zip(names, session.run(names, sample.inputs), strict=True):

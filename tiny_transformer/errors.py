@@ -46,6 +46,12 @@ class TinyTransformerError(Exception):
         return str(self.message)
 
 
+def first_line(error: Exception) -> str:
+    """What another library says of its error, for a sentence of ours; its kind where it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
 class ConfigError(TinyTransformerError):
     """A configuration value is unknown, missing or impossible."""
 

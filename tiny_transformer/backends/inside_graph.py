@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from tiny_transformer.backends.base import AttentionArrays, Batch, check_inputs, cores
+from tiny_transformer.backends.base import AttentionArrays, Batch, TextState, WholeTextBackend, check_inputs, cores
 from tiny_transformer.backends.graph_file import check_graph
-from tiny_transformer.backends.numpy_reference import TextState, WholeTextBackend
 from tiny_transformer.backends.sessions import not_this_graph, open_session, run_graph
 from tiny_transformer.bundle import INSIDE_ONNX, WEIGHTS, Bundle
 from tiny_transformer.errors import BackendError

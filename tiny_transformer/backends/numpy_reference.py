@@ -1,21 +1,17 @@
-"""The paper in numpy as a backend: slow, without torch, and a witness that shares no code with the others."""
+"""The paper in numpy as a backend: slow, without torch, and a witness that shares no code of the model with the others."""
 
 import copy
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
 
 import numpy as np
 
 from tiny_transformer.backends.base import (
     AttentionArrays,
     Batch,
-    check_capacity,
+    TextState,
+    WholeTextBackend,
     check_inputs,
-    check_slots,
-    check_step,
     check_threads,
 )
 from tiny_transformer.backends.observed_values import AFTER, BEFORE, EMBEDDED, Keep
@@ -23,59 +19,6 @@ from tiny_transformer.backends.paper import Maps, Paper
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import BackendError
-
-
-@dataclass
-class TextState:
-    """The texts so far. There is no cache: every step reads them again from their start."""
-
-    texts: list[list[int]]
-    sources: list[Any]  # per text, what was read of its source; None without an encoder
-    capacity: int  # the most tokens that a text may have
-
-
-class WholeTextBackend(ABC):
-    """The steps of the protocol of `backends/base.py` for a model that always reads whole texts."""
-
-    max_rows = 1
-    config: ModelConfig
-
-    @abstractmethod
-    def _read_source(self, ids: list[int]) -> Any:
-        """What is kept of a source."""
-
-    @abstractmethod
-    def _last_logits(self, state: TextState) -> np.ndarray:
-        """What each text scores as its next token (B V)."""
-
-    def start(self, prefix: Batch, source: Batch | None, capacity: int) -> tuple[np.ndarray, TextState]:
-        """Read source and prefix; logits (B, V) after each row's last prefix token."""
-        check_inputs(self.config, prefix, source)
-        check_capacity(self.config, prefix, capacity)
-        texts = prefix.rows
-        sources = [None] * len(texts) if source is None else [self._read_source(ids) for ids in source.rows]
-        state = TextState(texts, sources, capacity)
-        return self._last_logits(state), state
-
-    def step(self, ids: np.ndarray, state: TextState) -> tuple[np.ndarray, TextState]:
-        """Add tokens (B, T) to every row; logits (B, V) after the last. T > 1 for a single row only."""
-        check_step(self.config, ids, len(state.texts))
-        texts = [[*text, *new] for text, new in zip(state.texts, ids.tolist(), strict=True)]
-        check_slots(state.capacity, max(map(len, texts)))
-        state = TextState(texts, state.sources, state.capacity)
-        return self._last_logits(state), state
-
-    def reorder(self, state: TextState, rows: np.ndarray) -> TextState:
-        """The state whose row i was row rows[i]; rows may be repeated or left out."""
-        return TextState([state.texts[row] for row in rows], [state.sources[row] for row in rows], state.capacity)
-
-    def join(self, state: TextState, other: TextState) -> TextState:
-        """The rows of both, `other`'s behind; both were started with the same capacity."""
-        return TextState(state.texts + other.texts, state.sources + other.sources, state.capacity)
-
-    def side_by_side(self, n_rows: int) -> list[Self]:
-        """This one alone."""
-        return [self]
 
 
 class NumpyBackend(WholeTextBackend):
@@ -120,9 +63,10 @@ class NumpyBackend(WholeTextBackend):
         """
         check_inputs(self.config, target, source)
         found = []
-        for i, ids in enumerate(target.ids):
+        sources = [None] * len(target.ids) if source is None else source.rows
+        for ids, read in zip(target.ids, sources, strict=True):
             encoder, decoder, cross = Maps(), Maps(), Maps()
-            encoded = None if source is None else self.paper.encode(np.array(source.rows[i]), encoder)
+            encoded = None if read is None else self.paper.encode(np.array(read), encoder)
             found.append((self.paper.decode(ids, encoded, decoder, cross), encoder, decoder, cross))
         return found
 

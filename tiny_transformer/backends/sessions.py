@@ -7,7 +7,7 @@ from typing import Any
 import onnxruntime
 
 from tiny_transformer.backends.graph_file import with_outputs
-from tiny_transformer.errors import BackendError
+from tiny_transformer.errors import BackendError, first_line
 
 _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"  # of a graph that is read from memory
 
@@ -26,7 +26,7 @@ def open_session(path: Path, threads: int, more_outputs: Sequence[str] = ()) -> 
         )
     except Exception as error:  # pybind types of its own, and RuntimeError
         template = "ONNX Runtime cannot load {path} ({reason}); make it again with: python -m export all {parent}"
-        raise BackendError(template, path=path, reason=_first_line(error), parent=path.parent) from None
+        raise BackendError(template, path=path, reason=first_line(error), parent=path.parent) from None
 
 
 def session_options(threads: int) -> Any:
@@ -49,12 +49,7 @@ def run_graph(path: Path, run: Callable[..., Any], *arguments: Any) -> Any:
         return run(*arguments)
     except Exception as error:  # pybind types of its own, and RuntimeError
         template = "ONNX Runtime cannot run {path} ({reason}); make it again with: python -m export all {parent}"
-        raise BackendError(template, path=path, reason=_first_line(error), parent=path.parent) from None
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+        raise BackendError(template, path=path, reason=first_line(error), parent=path.parent) from None
 
 
 def not_this_graph(path: Path) -> BackendError:

@@ -21,7 +21,7 @@ from tiny_transformer.backends.eager import EagerBackend, set_threads, torch_dev
 from tiny_transformer.backends.observed_values import Keep, Node, find_values
 from tiny_transformer.bundle import TORCHSCRIPT, Bundle
 from tiny_transformer.config import ModelConfig
-from tiny_transformer.errors import BackendError, BundleError
+from tiny_transformer.errors import BackendError, BundleError, first_line
 from tiny_transformer.model import build_model, load_model, load_weights, weights_of
 
 
@@ -140,10 +140,8 @@ def load_archive(path: Path) -> torch.jit.ScriptModule:
             load: Any = torch.jit.load  # untyped in torch
             model: torch.jit.ScriptModule = load(path, map_location="cpu")
     except (RuntimeError, ValueError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise BundleError(
-            "{path} is not a TorchScript archive ({detail}); export it again.", path=path, detail=reason
-        ) from None
+        template = "{path} is not a TorchScript archive ({detail}); export it again."
+        raise BundleError(template, path=path, detail=first_line(error)) from None
     return model
 
 

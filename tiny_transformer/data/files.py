@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Protocol
 from urllib.parse import unquote, urlsplit
 
 from tiny_transformer import atomic
-from tiny_transformer.errors import DataError
+from tiny_transformer.errors import DataError, first_line
 
 HUB = "hf://"
 EXTENSIONS = (".tsv", ".jsonl", ".txt")
@@ -52,10 +52,8 @@ class DataFile:
             with self._stream() as stream:
                 yield stream
         except OSError as error:
-            reason = error.strerror or str(error).splitlines()[0].rstrip(".")
-            raise DataError(
-                "{file} cannot be read ({reason}); check the path.", file=self.name, reason=reason
-            ) from None
+            template = "{file} cannot be read ({reason}); check the path."
+            raise DataError(template, file=self.name, reason=error.strerror or first_line(error)) from None
 
     def _stream(self) -> Any:
         if not self.address:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tiny_transformer.data.files import COMPRESSED, GZIP, XZ, DataFile, open_text
-from tiny_transformer.errors import DataError
+from tiny_transformer.errors import DataError, first_line
 
 # Format → the extension of its files.
 FORMATS = {"text": ".txt", "tsv": ".tsv", "jsonl": ".jsonl", "parquet": ".parquet"}
@@ -224,8 +224,8 @@ def _parquet_parts(file: RowFile, columns: Sequence[str] | None = None) -> Itera
             yield opened.schema_arrow
             yield from opened.iter_batches(batch_size=PARQUET_ROWS, columns=columns)
     except pyarrow.ArrowException as error:
-        reason = str(error).splitlines()[0]
-        raise DataError("{file} cannot be read ({reason}); check it.", file=file.file.name, reason=reason) from None
+        template = "{file} cannot be read ({reason}); check it."
+        raise DataError(template, file=file.file.name, reason=first_line(error)) from None
 
 
 def _parquet_texts(file: RowFile) -> Iterator[tuple[int, list[Any]]]:

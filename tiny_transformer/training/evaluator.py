@@ -2,10 +2,9 @@
 
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import wraps
-from typing import ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -31,24 +30,15 @@ logger = logging.getLogger(__name__)
 _ANSWERED_AT_ONCE = 2_048  # questions between two reports of progress; fewer would leave rows of a GPU idle
 _LOSS_TOKENS = 16_384  # positions of a batch when only the loss is wanted
 
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
 
-
-def _not_compiled(method: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+@contextmanager
+def _not_compiled() -> Iterator[None]:
     """Evaluation runs the layers with other arguments than training: compiling them for it would never pay.
 
     The stance is set only in a process that compiles: to name it imports the compiler, which takes two seconds.
     """
-
-    @wraps(method)
-    def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        if "torch._dynamo" not in sys.modules:
-            return method(*args, **kwargs)
-        with torch.compiler.set_stance("force_eager"):
-            return method(*args, **kwargs)
-
-    return run
+    with torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext():
+        yield
 
 
 @dataclass
@@ -84,7 +74,7 @@ class Evaluator:
                 metrics[name] = float(np.mean([evaluation.metrics[name] for evaluation in found]))
         return metrics
 
-    @_not_compiled
+    @_not_compiled()
     @torch.no_grad()
     def loss(self, model: Transformer) -> dict[str, float]:
         """Mean negative log-likelihood per token of dev, and its perplexity."""
@@ -102,7 +92,7 @@ class Evaluator:
         mean = float(total) / sum(batch.learned for batch in plan.batches)
         return {"loss": mean, "perplexity": perplexity(mean)}
 
-    @_not_compiled
+    @_not_compiled()
     def answer(
         self,
         model: Transformer,
@@ -124,7 +114,7 @@ class Evaluator:
             return translation_metrics(texts, answers, self.recipe.evaluation.tokenize)
         return reply_metrics(texts, questions)
 
-    @_not_compiled
+    @_not_compiled()
     def sample(self, model: Transformer, generation: GenerationConfig, questions: Sequence[Question]) -> Evaluation:
         """What the proof of the folder will find on its own examples."""
         training = model.training
