@@ -1,4 +1,4 @@
-"""The paper in numpy as a backend: slow, without torch, and a witness that shares no code of the model with the others."""
+"""The paper in numpy as a backend: slow, without torch; a witness that shares no code of the model with others."""
 
 import copy
 from collections.abc import Mapping, Sequence
