@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.models import ROOT
 from tiny_transformer.accepted_answers import Case, CaseReport, Failure, evaluate_cases, read_cases, spelled_out
+from tiny_transformer.cli import main
 from tiny_transformer.data.examples import plain_words
 from tiny_transformer.errors import DataError
 
@@ -164,3 +165,8 @@ def test_no_case_is_a_training_sentence() -> None:
     cases = [case for case in read_cases(FILE) if case.source not in GREETINGS and not case.group.endswith("-words")]
     trained = set(map(folded, training_texts(ROOT / "datasets")))
     assert not [case.source for case in cases if folded(case.source) in trained]
+
+
+def test_a_task_without_cases_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(ROOT / "checkpoints" / "chat"), "--cases"]) == 2
+    assert "This checkout holds no cases for the task chat; name a file with --cases FILE." in capsys.readouterr().err

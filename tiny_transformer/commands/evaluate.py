@@ -78,8 +78,11 @@ def run(options: argparse.Namespace) -> None:
     names = ("num_beams", "length_penalty", "repetition_penalty", "max_new_tokens")
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     if options.cases is not None:
-        file = options.cases or join(shipped_data(), f"cases/{model.task}.jsonl")
-        report = evaluate_cases(model, read_cases(Path(file)), **given)
+        file = Path(options.cases or join(shipped_data(), f"cases/{model.task}.jsonl"))
+        if not options.cases and not file.is_file():
+            template = "This checkout holds no cases for the task {task}; name a file with --cases FILE."
+            raise InputError(template, task=model.task)
+        report = evaluate_cases(model, read_cases(file), **given)
         _print_cases(report, options)
         if options.save:
             atomic.write_file(model.bundle.folder / CASES, report.to_json())
