@@ -10,7 +10,8 @@ import numpy as np
 import onnx
 import pytest
 
-from export.quantize import constants, export_int8, integer_linear, quantize
+from export.calibration import Rounding
+from export.quantize import Linear, as_integers, constants, export_int8, quantize
 from export.to_onnx import OPSET, export_onnx
 from tests.support import emulation
 from tests.support.emulation import PROCESSORS, run_on
@@ -80,8 +81,9 @@ def save_layer(folder: Path) -> None:
     rng = np.random.default_rng(0)
     weight = rng.uniform(-1, 1, (24, 64)).astype(np.float32)
     rounded, scales = quantize(weight)
-    nodes, more = integer_linear("x", "w", "s", None, "y", rounded.shape)
-    tensors = [onnx.numpy_helper.from_array(array, name) for name, array in (("w", rounded), ("s", scales))]
+    nodes, more = as_integers({"w": Rounding.between(-1, 1)}, Linear("x", "w", None, "y", rounded.shape))
+    stored = {"w.quantized.rows": rounded.reshape(weight.shape), "w.scales": scales}
+    tensors = [onnx.numpy_helper.from_array(array, name) for name, array in stored.items()]
     value = onnx.helper.make_tensor_value_info
     inputs, outputs = ([value(name, onnx.TensorProto.FLOAT, None)] for name in ("x", "y"))
     used = {name for node in nodes for name in node.input}
