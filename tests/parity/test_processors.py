@@ -31,7 +31,7 @@ import json, os, sys, tempfile
 from pathlib import Path
 import numpy as np
 import tiny_transformer as tt
-from tiny_transformer.backends import onnx_runtime
+from tiny_transformer.backends import sessions
 from tiny_transformer.parity.self_test import processor
 
 folder = Path(sys.argv[1])
@@ -47,10 +47,10 @@ def said(backend):
 
 def product():
     x = np.load(folder.parent / "x.npy")
-    return onnx_runtime.open_session(folder.parent / "layer.onnx", 1).run(["y"], {"x": x})[0].tobytes().hex()
+    return sessions.open_session(folder.parent / "layer.onnx", 1).run(["y"], {"x": x})[0].tobytes().hex()
 
 found = {"onnx": said("onnx"), "onnx-int8": said("onnx-int8"), "product": product(), "processor": processor()}
-options = onnx_runtime.onnxruntime.SessionOptions
+options = sessions.onnxruntime.SessionOptions
 add = options.add_session_config_entry
 options.add_session_config_entry = lambda self, key, value: key == "session.x64quantprecision" or add(self, key, value)
 found["saturating"] = {"onnx-int8": said("onnx-int8"), "product": product()}
