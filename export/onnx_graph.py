@@ -5,6 +5,7 @@ A position table would be the bulk of a graph's file. As a formula, with the ang
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -161,6 +162,8 @@ def external_tensor(name: str, entry: TensorEntry, location: str, shape: tuple[i
     return tensor
 
 
-def add_signature(model: onnx.ModelProto, config: ModelConfig, index: WeightIndex) -> None:
-    """Say which config and which weights file the graph belongs to."""
-    helper.set_model_props(model, signature(config, index))
+def add_signature(
+    model: onnx.ModelProto, config: ModelConfig, index: WeightIndex, more: Mapping[str, str] | None = None
+) -> None:
+    """Say which config and which weights file the graph belongs to, and perhaps more."""
+    helper.set_model_props(model, {**signature(config, index), **(more or {})})

@@ -1,14 +1,16 @@
-"""8-bit weights and graphs: matrices in bytes with a scale per block, read by MatMulNBits or by integer products.
+"""8-bit weights and graphs: matrices in bytes with a scale per output, read by MatMulNBits or by integer products.
 
-MatMulNBits reads each weight once and is unbeaten for a few rows; for many, the processor's integer matrix products
-take a third of its time. Both give a row's block of activations one scale, round it to 8 bits, multiply integers and
-scale the sums, so their results differ by float rounding alone, and a row's by nothing its neighbors do.
+MatMulNBits reads each weight once and is unbeaten for a few rows; it finds the range of each row's inputs anew. For
+many rows the processor's integer matrix products take a fraction of its time; the range of their inputs was measured
+before (`calibration`) and stands in the graph. Neither lets a row's result depend on its neighbors. The two round the
+inputs differently, so a text may differ between them as it may between 8 bits and float32.
 
 Shapes: R rows, K inputs and N outputs of a layer, in blocks of k inputs.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,22 +35,20 @@ from tiny_transformer.bundle import (
 from tiny_transformer.model import load_model
 from tiny_transformer.weights import WeightIndex, read_index, write_weights
 
+from .calibration import Rounding, calibrate
 from .onnx_graph import STORED, add_signature, external_tensor, with_nodes
 from .to_onnx import export_onnx
 from .write_graph import samples_for, similar, write_graph
 
 BITS = 8
-MOST_PRODUCTS = 4  # a layer may be taken apart into
 ZERO = 1 << (BITS - 1)  # MatMulNBits takes a byte of 128 for zero
-LARGEST_BLOCK, SMALLEST_BLOCK = 256, 16  # weights that share a scale; the kernels' fastest, and their smallest
+LARGEST_BLOCK, SMALLEST_BLOCK = 256, 16  # weights that MatMulNBits scales at once; its fastest, and its smallest
 QUANTIZED, SCALES, ROWS = ".quantized", ".scales", ".rows"  # suffixes of a weight's name
 _ACTIVATIONS_INT8 = 4  # accuracy_level: each row's activations in 8 bits too, with a scale of its own
 
-LARGEST = 127.0  # what the highest activation of a block becomes
-ZERO_POINT = 128  # and what 0 becomes: the fast kernels want unsigned activations
-
 PRODUCT = "MatMulIntegerToFloat"
-_ONE, _ZERO, _STEP, _LAST = "integer.one", "integer.zero", "integer.step", "integer.last"
+CALIBRATION = "calibration"  # in a graph's metadata: what its stored ranges were measured on
+_ZERO, _FIRST = "integer.zero", "integer.first"
 
 
 def export_int8(folder: Path) -> list[str]:
@@ -62,31 +62,34 @@ def export_int8(folder: Path) -> list[str]:
     source = {WEIGHTS_SHA256: sha256(folder / WEIGHTS)}
     write_weights(folder / WEIGHTS_INT8, quantize_weights(bundle.weights()), source)
     remove_derived(folder, WEB_GRAPHS)  # they are over the weights that were here before
-    return [WEIGHTS_INT8, *_write_graphs(folder, {INT8: as_blocks, INT8_BATCH: as_integers})]
+    calibration = calibrate(bundle)
+    written = _write_graphs(folder, INT8, as_blocks)
+    written += _write_graphs(
+        folder, INT8_BATCH, partial(as_integers, calibration.roundings), {CALIBRATION: calibration.record}
+    )
+    return [WEIGHTS_INT8, *written]
 
 
 def export_web_graphs(folder: Path) -> list[str]:
     """Write the graphs that a browser runs over the folder's 8-bit weights; file names."""
     if not Bundle.open(folder).has(WEIGHTS_INT8):
         export_int8(folder)
-    return _write_graphs(folder, {INT8_WEB: as_floats})
+    return _write_graphs(folder, INT8_WEB, as_floats)
 
 
-def _write_graphs(folder: Path, kinds: "Mapping[str, LinearMaker]") -> list[str]:
-    """The folder's float32 graphs over its 8-bit weights, each precision with linear layers of its own kind."""
+def _write_graphs(
+    folder: Path, precision: str, linear: "LinearMaker", metadata: Mapping[str, str] | None = None
+) -> list[str]:
+    """The folder's float32 graphs over its 8-bit weights, with linear layers of one kind."""
     bundle = Bundle.open(folder)
     index = addressable(read_index(folder / WEIGHTS_INT8), bundle.config)
     model, graphs = load_model(bundle), graph_files(bundle.config)
     written = []
-    for precision, linear in kinds.items():
-        for part, name in graph_files(bundle.config, precision).items():
-            graph = quantize_graph(onnx.load(folder / graphs[part], load_external_data=False), index, linear)
-            if linear is as_integers and not any(node.op_type == PRODUCT for node in graph.graph.node):
-                (folder / name).unlink(missing_ok=True)  # it would be the other graph once more
-                continue
-            written.append(name)
-            add_signature(graph, bundle.config, index)
-            write_graph(folder / name, graph, samples_for(part, model, bundle.config), similar)
+    for part, name in graph_files(bundle.config, precision).items():
+        graph = quantize_graph(onnx.load(folder / graphs[part], load_external_data=False), index, linear)
+        add_signature(graph, bundle.config, index, metadata)
+        write_graph(folder / name, graph, samples_for(part, model, bundle.config), similar)
+        written.append(name)
     return written
 
 
@@ -102,13 +105,16 @@ def quantize_weights(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]
 
 
 def quantize(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A matrix (N, K) as bytes (N, blocks, block) and a scale (N, blocks) each: weight ≈ (byte - 128) × scale."""
+    """A matrix (N, K) as bytes (N, blocks, block) and scales (N, blocks): weight ≈ (byte - 128) × scale.
+
+    All blocks of a row have the same scale: MatMulNBits wants one each, an integer product takes one for a row.
+    """
     rows, width = weight.shape
     block = min(LARGEST_BLOCK, width & -width)  # the largest power of two that divides the width
-    grouped = weight.reshape(rows, width // block, block)
-    scales = np.abs(grouped).max(axis=-1) / np.float32(ZERO - 1)
+    scales = np.abs(weight).max(axis=1, keepdims=True) / np.float32(ZERO - 1)
     scales[scales == 0] = 1
-    return (np.rint(grouped / scales[..., None]) + ZERO).astype(np.uint8), scales
+    stored = (np.rint(weight / scales) + ZERO).astype(np.uint8)
+    return stored.reshape(rows, width // block, block), scales.repeat(width // block, axis=1)
 
 
 @dataclass(frozen=True)
@@ -136,13 +142,22 @@ def as_blocks(linear: Linear) -> LinearNodes:
     return [helper.make_node("MatMulNBits", inputs, [linear.y], **attributes)], []
 
 
-def as_integers(linear: Linear) -> LinearNodes:
-    """A layer as integer products, the fastest for many rows unless there are many blocks to add up."""
-    _, n_blocks, block = linear.shape
-    if n_blocks > 1 and (block < LARGEST_BLOCK or n_blocks > MOST_PRODUCTS):
-        return as_blocks(linear)
-    weight = linear.weight
-    return integer_linear(linear.x, weight + QUANTIZED, weight + SCALES, linear.bias, linear.y, linear.shape)
+def as_integers(roundings: Mapping[str, Rounding], linear: Linear) -> LinearNodes:
+    """A layer as one product of bytes, the fastest for many rows: y = (bytes of x) Wᵀ × step × scales + bias."""
+    y, rounding = linear.y, roundings[linear.weight]
+    product = [f"{y}.bytes", f"{y}.weight", f"{y}.step", f"{y}.scales", f"{y}.zero"]
+    product += ["", linear.bias] if linear.bias else []
+    nodes = [
+        # The weight (K N), signed as the fast kernels want it, and its scales (N): folded at load.
+        helper.make_node("BitwiseXor", [linear.weight + QUANTIZED + ROWS, _ZERO], [f"{y}.shifted"]),  # byte - 128
+        helper.make_node("Cast", [f"{y}.shifted"], [f"{y}.signed"], to=TensorProto.INT8),
+        helper.make_node("Transpose", [f"{y}.signed"], [f"{y}.weight"], perm=[1, 0]),
+        helper.make_node("Gather", [linear.weight + SCALES, _FIRST], [f"{y}.scales"], axis=1),
+        helper.make_node("QuantizeLinear", [linear.x, f"{y}.step", f"{y}.zero"], [f"{y}.bytes"]),  # R K
+        helper.make_node(PRODUCT, product, [y], domain="com.microsoft"),  # R N
+    ]
+    values = {f"{y}.step": np.float32(rounding.step), f"{y}.zero": np.uint8(rounding.zero)}
+    return nodes, [numpy_helper.from_array(np.asarray(value), name) for name, value in values.items()]
 
 
 def as_floats(linear: Linear) -> LinearNodes:
@@ -199,7 +214,7 @@ def _quantized_node(node: NodeProto, index: WeightIndex, linear_nodes: LinearMak
 
 def _without_flattening(nodes: list[NodeProto], constants: list[TensorProto], outputs: set[str]) -> list[NodeProto]:
     """Without the Reshapes between a flat stream and batches: MatMulNBits, alone, takes any batch."""
-    if any(node.op_type in ("Gemm", "MatMulIntegerToFloat") for node in nodes):
+    if any(node.op_type in ("Gemm", PRODUCT) for node in nodes):
         return nodes
     ranks = {tensor.name: tensor.dims[0] for tensor in constants if len(tensor.dims) == 1}
     ranks |= {node.output[0]: len(node.input) for node in nodes if node.op_type == "Concat"}
@@ -232,75 +247,6 @@ def _used(nodes: list[NodeProto], outputs: set[str]) -> list[NodeProto]:
 
 
 def constants() -> list[TensorProto]:
-    """What every integer layer of a graph shares."""
-    values = {
-        _ONE: np.float32(1),
-        _ZERO: np.uint8(ZERO_POINT),
-        _STEP: np.float32(1 / LARGEST),
-        _LAST: np.array([1], dtype=np.int64),
-    }
+    """What the layers of a graph share."""
+    values = {_ZERO: np.uint8(ZERO), _FIRST: np.int64(0)}
     return [numpy_helper.from_array(np.asarray(value), name) for name, value in values.items()]
-
-
-def integer_linear(
-    x: str, weight: str, scales: str, bias: str | None, y: str, shape: Sequence[int]
-) -> tuple[list[NodeProto], list[TensorProto]]:
-    """Nodes and constants of y = x Wᵀ + bias; W lies as bytes (N, blocks, k) with one scale per block (N, blocks)."""
-    _, n, width = shape
-    parts = [f"{y}.{i}" for i in range(n)]
-    tensors = [numpy_helper.from_array(np.array(i, dtype=np.int64), f"{part}.number") for i, part in enumerate(parts)]
-    if n == 1:
-        nodes = list(_quantized(x, parts[0]))
-        nodes.append(helper.make_node("Unsqueeze", [f"{parts[0]}.step", _LAST], [f"{parts[0]}.scale"]))  # R 1
-    else:
-        sizes = {f"{y}.by_block": [-1, width], f"{y}.whole": [-1, n * width], f"{y}.blocks": [-1, n]}
-        tensors += [numpy_helper.from_array(np.array(size, dtype=np.int64), name) for name, size in sizes.items()]
-        nodes = [
-            helper.make_node("Reshape", [x, f"{y}.by_block"], [f"{y}.x"]),  # R·blocks k
-            *_quantized(f"{y}.x", y),
-            helper.make_node("Reshape", [f"{y}.rounded", f"{y}.whole"], [f"{y}.rows"]),  # R K
-            helper.make_node("Reshape", [f"{y}.step", f"{y}.blocks"], [f"{y}.scale"]),  # R blocks
-            helper.make_node("Split", [f"{y}.rows"], [f"{part}.rounded" for part in parts], axis=1, num_outputs=n),
-            helper.make_node("Split", [f"{y}.scale"], [f"{part}.scale" for part in parts], axis=1, num_outputs=n),
-        ]
-    for part in parts:
-        product = [f"{part}.rounded", f"{part}.weight", _ONE, f"{part}.weight_scale", _ZERO]
-        nodes += [
-            *_unpacked(part, weight, scales),
-            helper.make_node(PRODUCT, product, [f"{part}.sum"], domain="com.microsoft"),  # R N
-            helper.make_node("Mul", [f"{part}.sum", f"{part}.scale"], [f"{part}.y"]),
-        ]
-    return [*nodes, *_summed([f"{part}.y" for part in parts] + ([bias] if bias else []), y)], tensors
-
-
-def _summed(names: Sequence[str], y: str) -> Iterator[NodeProto]:
-    """Their sum. Add after Add: the operator Sum takes three times as long."""
-    if len(names) == 1:
-        yield helper.make_node("Identity", names, [y])
-        return
-    total = names[0]
-    for i, name in enumerate(names[1:], start=1):
-        total, before = (y if i == len(names) - 1 else f"{y}.to_{i}"), total
-        yield helper.make_node("Add", [before, name], [total])
-
-
-def _quantized(x: str, name: str) -> Iterator[NodeProto]:
-    """Rows (R k) as bytes `name.rounded`, and one scale per row, `name.step`.
-
-    A row of zeros has the scale 0 and bytes without meaning, which the scale makes zeros again.
-    """
-    yield helper.make_node("Abs", [x], [f"{name}.size"])
-    yield helper.make_node("ReduceMax", [f"{name}.size", _LAST], [f"{name}.highest"], keepdims=0)
-    yield helper.make_node("Mul", [f"{name}.highest", _STEP], [f"{name}.step"])  # R
-    yield helper.make_node("Shape", [f"{name}.step"], [f"{name}.count"])
-    yield helper.make_node("Expand", [_ZERO, f"{name}.count"], [f"{name}.zeros"])
-    yield helper.make_node("QuantizeLinear", [x, f"{name}.step", f"{name}.zeros"], [f"{name}.rounded"], axis=0)
-
-
-def _unpacked(part: str, weight: str, scales: str) -> Iterator[NodeProto]:
-    """One block's weights (k N), signed as the fast kernels want them, and their scales (N): folded at load."""
-    yield helper.make_node("Gather", [weight, f"{part}.number"], [f"{part}.bytes"], axis=1)  # N k
-    yield helper.make_node("BitwiseXor", [f"{part}.bytes", _ZERO], [f"{part}.shifted"])  # the byte of value - 128
-    yield helper.make_node("Cast", [f"{part}.shifted"], [f"{part}.signed"], to=TensorProto.INT8)
-    yield helper.make_node("Transpose", [f"{part}.signed"], [f"{part}.weight"], perm=[1, 0])
-    yield helper.make_node("Gather", [scales, f"{part}.number"], [f"{part}.weight_scale"], axis=1)

@@ -147,12 +147,12 @@ def test_the_graphs_point_at_the_first_rows_and_nothing_is_stored_twice(folders:
     assert used[EMBEDDING] == (WEIGHTS, table.offset, table.length)
     assert "embedding.first_rows" not in external(folders["whole"] / DECODER_ONNX)
     index = read_index(folders["part"] / WEIGHTS_INT8)
-    for file in (DECODER_INT8, DECODER_INT8_BATCH):
+    for file, form in ((DECODER_INT8, ""), (DECODER_INT8_BATCH, ".rows")):
         used = external(folders["part"] / file)
-        for kind in (".quantized", ".scales"):
+        for kind, name in ((".quantized", f".quantized{form}"), (".scales", ".scales")):
             table = index.tensors[EMBEDDING + kind]
             length = table.length // WHOLE * N_OUTPUTS
-            assert used["embedding.first_rows" + kind] == (WEIGHTS_INT8, table.offset, length)
+            assert used["embedding.first_rows" + name] == (WEIGHTS_INT8, table.offset, length)
 
 
 def external(path: Path) -> dict[str, tuple[str, int, int]]:

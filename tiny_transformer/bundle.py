@@ -36,9 +36,9 @@ CURVE = "training.png"
 CASES = "cases.json"
 CARD = "README.md"
 
-# Precisions of a graph. A batch graph does the arithmetic of the 8-bit one with kernels that are faster for many
-# rows; a model has it only where its widths suit those kernels. A web graph reads the 8-bit weights and computes in
-# float32: a browser has no fast 8-bit kernels, but half the download.
+# Precisions of a graph. A batch graph has the weights of the 8-bit one and kernels that are faster for many rows; some
+# folders lack it. A web graph reads the 8-bit weights and computes in float32: a browser has no fast 8-bit kernels, but
+# half the download.
 FLOAT32, INT8, INT8_BATCH, INT8_WEB = "float32", "int8", "int8-batch", "int8-web"
 
 

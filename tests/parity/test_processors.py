@@ -10,7 +10,8 @@ import numpy as np
 import onnx
 import pytest
 
-from export.quantize import constants, export_int8, integer_linear, quantize
+from export.calibration import Rounding
+from export.quantize import Linear, as_integers, constants, export_int8, quantize
 from export.to_onnx import OPSET, export_onnx
 from tests.support import emulation
 from tests.support.emulation import PROCESSORS, run_on
@@ -30,7 +31,7 @@ import json, os, sys, tempfile
 from pathlib import Path
 import numpy as np
 import tiny_transformer as tt
-from tiny_transformer.backends import onnx_runtime
+from tiny_transformer.backends import sessions
 from tiny_transformer.parity.self_test import processor
 
 folder = Path(sys.argv[1])
@@ -46,10 +47,10 @@ def said(backend):
 
 def product():
     x = np.load(folder.parent / "x.npy")
-    return onnx_runtime.open_session(folder.parent / "layer.onnx", 1).run(["y"], {"x": x})[0].tobytes().hex()
+    return sessions.open_session(folder.parent / "layer.onnx", 1).run(["y"], {"x": x})[0].tobytes().hex()
 
 found = {"onnx": said("onnx"), "onnx-int8": said("onnx-int8"), "product": product(), "processor": processor()}
-options = onnx_runtime.onnxruntime.SessionOptions
+options = sessions.onnxruntime.SessionOptions
 add = options.add_session_config_entry
 options.add_session_config_entry = lambda self, key, value: key == "session.x64quantprecision" or add(self, key, value)
 found["saturating"] = {"onnx-int8": said("onnx-int8"), "product": product()}
@@ -80,8 +81,9 @@ def save_layer(folder: Path) -> None:
     rng = np.random.default_rng(0)
     weight = rng.uniform(-1, 1, (24, 64)).astype(np.float32)
     rounded, scales = quantize(weight)
-    nodes, more = integer_linear("x", "w", "s", None, "y", rounded.shape)
-    tensors = [onnx.numpy_helper.from_array(array, name) for name, array in (("w", rounded), ("s", scales))]
+    nodes, more = as_integers({"w": Rounding.between(-1, 1)}, Linear("x", "w", None, "y", rounded.shape))
+    stored = {"w.quantized.rows": rounded.reshape(weight.shape), "w.scales": scales}
+    tensors = [onnx.numpy_helper.from_array(array, name) for name, array in stored.items()]
     value = onnx.helper.make_tensor_value_info
     inputs, outputs = ([value(name, onnx.TensorProto.FLOAT, None)] for name in ("x", "y"))
     used = {name for node in nodes for name in node.input}

@@ -3,22 +3,25 @@
 The graphs have no weights of their own, so a copy of one with more outputs is made in memory when it is opened.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tiny_transformer.backends.graph_file import read_graph
-from tiny_transformer.backends.observed_values import Keep, find_values
+from tiny_transformer.backends.observed_values import Keep, Node, find_values
 from tiny_transformer.bundle import FILES
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import BackendError
+
+# A graph's nodes, the model's shape and the graph's stack → our name of an inner value → the graph's.
+Find = Callable[[Sequence[Node], ModelConfig, Sequence[str]], dict[str, str]]
 
 
 class GraphObserver:
     """Finds the inner values of graphs and hands them to `keep` after each run. One run at a time."""
 
-    def __init__(self, config: ModelConfig, keep: Keep) -> None:
-        self._config, self._keep = config, keep
+    def __init__(self, config: ModelConfig, keep: Keep, find: Find = find_values) -> None:
+        self._config, self._keep, self._find = config, keep, find
         self._found: dict[str, dict[str, str]] = {}  # graph → our name of an inner value → the graph's
 
     def outputs(self, path: Path) -> list[str]:
@@ -27,7 +30,7 @@ class GraphObserver:
         if stack == "attention":
             return []
         try:
-            found = find_values(read_graph(path).nodes, self._config, [stack])
+            found = self._find(read_graph(path).nodes, self._config, [stack])
         except ValueError:
             template = "{path} is not the graph that its name says; make it again with: python -m export all {parent}"
             raise BackendError(template, path=path, parent=path.parent) from None

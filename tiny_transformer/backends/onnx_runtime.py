@@ -26,8 +26,8 @@ from tiny_transformer.backends.base import (
     cores,
 )
 from tiny_transformer.backends.graph_file import addressable, check_graph
-from tiny_transformer.backends.observed_graphs import GraphObserver
-from tiny_transformer.backends.observed_values import Keep
+from tiny_transformer.backends.observed_graphs import Find, GraphObserver
+from tiny_transformer.backends.observed_values import Keep, find_values
 from tiny_transformer.backends.ranking import rank, ranking_session
 from tiny_transformer.backends.sessions import not_this_graph, open_session, run_graph
 from tiny_transformer.bundle import (
@@ -324,7 +324,7 @@ class OrtBackend:
         return self._threads or max(1, min(cores(), worth))
 
     def _decoder_session(self, n_rows: int) -> Any:
-        """The graph whose kernels suit this many rows; what they compute is the same."""
+        """The graph whose kernels suit this many rows; in 8 bits the two round differently."""
         return self._session(self._decoders[n_rows >= MANY_ROWS], self._weights, self._step_threads(n_rows))
 
     def _session(self, graph: str, weights: str, threads: int) -> Any:
@@ -344,11 +344,11 @@ class OrtBackend:
         """The parameters by name, as stored before anything was rounded to 8 bits."""
         return self._bundle.weights()
 
-    def observed(self, keep: Keep) -> "OrtBackend":
-        """The same on the folder's own graphs, opened with their inner values as outputs."""
+    def observed(self, keep: Keep, find: Find = find_values) -> "OrtBackend":
+        """The same on the folder's own graphs, opened with the inner values that `find` names as outputs."""
         backend = copy.copy(self)
         backend._sessions, backend._opening = {}, {}
-        backend._observer = GraphObserver(self.config, keep)
+        backend._observer = GraphObserver(self.config, keep, find)
         return backend
 
     def _check_names(self, path: Path, session: Any) -> None:
