@@ -85,9 +85,6 @@ def clean_graph(graph: onnx.ModelProto, inputs: list[TensorSpec], outputs: list[
         node.output[:] = [name if name in used or i == 0 else "" for i, name in enumerate(node.output)]
         while node.output and not node.output[-1]:
             node.output.pop()
-        # ONNX Runtime cannot tell the type of the scores that MultiHeadAttention hands out.
-        if node.op_type == "MultiHeadAttention" and len(node.output) == 4:
-            model.graph.value_info.append(helper.make_tensor_value_info(node.output[3], TensorProto.FLOAT, None))
     for tensor in model.graph.initializer:
         tensor.name = tensor.name.removeprefix(MODEL)
         tensor.ClearField("doc_string")
