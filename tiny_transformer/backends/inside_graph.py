@@ -76,7 +76,8 @@ class InsideGraph:
             if self._session is None:
                 path = self._bundle.folder / INSIDE_ONNX
                 check_graph(path, self._bundle.folder / WEIGHTS, self.config)
-                session = open_session(path, self._threads or cores())
+                # A plan for its hundreds of small operators takes nearly as long as the rest; no run is faster by it.
+                session = open_session(path, self._threads or cores(), plan_memory=False)
                 self._bundle.confirm(INSIDE_ONNX, WEIGHTS)
                 if {value.name for value in session.get_outputs()} != value_shapes(self.config).keys():
                     raise not_this_graph(path)
