@@ -105,11 +105,11 @@ class CachedAttention(nn.Module):
     def forward(self, x: Tensor, context: AttentionContext) -> Tensor:
         """B·T D → B·T D."""
         positions, past = context.positions, context.cache
+        assert past is not None
         batch, length = positions.shape
         width = x.size(1)
         last = positions[:, -1].to(torch.int32)  # B
         total = (positions.max() + 1).to(torch.int32)
-        cache = (batch, self.n_heads, length, width // self.n_heads) if past is None else past.key.shape
         attributes: dict[str, Any] = {"num_heads": self.n_heads, "kv_num_heads": self.n_heads}
         qkv = self.qkv(x).view(batch, length, 3 * width)
         heads: tuple[Tensor | None, ...] = (qkv, None, None)
@@ -120,13 +120,13 @@ class CachedAttention(nn.Module):
         elif self.rotary:
             query, key, value = qkv.chunk(3, dim=-1)  # each B T D
             heads = (_turn(self, query, positions), _turn(self, key, positions), value)
-        inputs = (*heads, *(past or (None, None)), last, total, *tables)
+        inputs = (*heads, *past, last, total, *tables)
         mixed, key, value = symbolic_multi_out(
             "com.microsoft::GroupQueryAttention",
             inputs,
             attributes,
             dtypes=(x.dtype,) * 3,
-            shapes=[(batch, length, width), cache, cache],
+            shapes=[(batch, length, width), past.key.shape, past.value.shape],
             version=1,
         )
         if self.keep_cache is not None:
