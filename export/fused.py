@@ -18,22 +18,21 @@ from tiny_transformer.model.attention import AttentionContext, CrossAttention, L
 from tiny_transformer.model.embedding import Embedding
 
 TURNS_ITSELF = 16  # GroupQueryAttention turns heads whose width is a multiple of this; others are turned before it
-Keep = Callable[[str, Tensor], None]  # takes the weights (B H T S) of one "encoder", "decoder" or "cross" attention
 KeepCache = Callable[[Tensor, Tensor], None]  # takes a decoder layer's keys and values, the new ones among them
 
 
-def fuse(model: Any, keep: Keep | None = None, keep_cache: KeepCache | None = None) -> Any:
-    """The same model on fused operators; `keep` gets the attention weights, `keep_cache` the decoder's cache.
+def fuse(model: Any, keep_cache: KeepCache | None = None) -> Any:
+    """The same model on fused operators; `keep_cache` gets the decoder's cache.
 
     The model writes its cache in place, which an ONNX graph cannot: the operator makes a new one.
     """
     table = model.rotation.table
     for layer in model.encoder.layers if hasattr(model, "encoder") else ():
-        layer.self_attention = SourceAttention(layer.self_attention, table, keep)
+        layer.self_attention = SourceAttention(layer.self_attention, table)
     for layer in model.decoder.layers:
-        layer.self_attention = CachedAttention(layer.self_attention, table, keep, keep_cache)
+        layer.self_attention = CachedAttention(layer.self_attention, table, keep_cache)
         if hasattr(layer, "cross_attention"):
-            layer.cross_attention = MemoryAttention(layer.cross_attention, keep)
+            layer.cross_attention = MemoryAttention(layer.cross_attention)
     model.embedding = RowEmbedding(model.embedding)
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
@@ -96,23 +95,21 @@ class CachedAttention(nn.Module):
     cosine: Tensor
     sine: Tensor
 
-    def __init__(
-        self, attention: SelfAttention, table: Tensor, keep: Keep | None, keep_cache: KeepCache | None
-    ) -> None:
+    def __init__(self, attention: SelfAttention, table: Tensor, keep_cache: KeepCache | None) -> None:
         super().__init__()
         self.qkv, self.output = RowLinear(attention.qkv), RowLinear(attention.output)
         self.n_heads, self.rotary = attention.n_heads, attention.rotary
-        self.keep, self.keep_cache = keep, keep_cache
+        self.keep_cache = keep_cache
         _keep_table(self, table)
 
     def forward(self, x: Tensor, context: AttentionContext) -> Tensor:
         """B·T D → B·T D."""
         positions, past = context.positions, context.cache
+        assert past is not None
         batch, length = positions.shape
         width = x.size(1)
         last = positions[:, -1].to(torch.int32)  # B
         total = (positions.max() + 1).to(torch.int32)
-        cache = (batch, self.n_heads, length, width // self.n_heads) if past is None else past.key.shape
         attributes: dict[str, Any] = {"num_heads": self.n_heads, "kv_num_heads": self.n_heads}
         qkv = self.qkv(x).view(batch, length, 3 * width)
         heads: tuple[Tensor | None, ...] = (qkv, None, None)
@@ -123,21 +120,15 @@ class CachedAttention(nn.Module):
         elif self.rotary:
             query, key, value = qkv.chunk(3, dim=-1)  # each B T D
             heads = (_turn(self, query, positions), _turn(self, key, positions), value)
-        inputs = (*heads, *(past or (None, None)), last, total, *tables)
-        shapes = [(batch, length, width), cache, cache]
-        if self.keep is not None:
-            attributes["qk_output"] = 2  # the weights, after softmax
-            shapes.append((batch, self.n_heads, length, length))
-        mixed, key, value, *weights = symbolic_multi_out(
+        inputs = (*heads, *past, last, total, *tables)
+        mixed, key, value = symbolic_multi_out(
             "com.microsoft::GroupQueryAttention",
             inputs,
             attributes,
-            dtypes=(x.dtype,) * len(shapes),
-            shapes=shapes,
+            dtypes=(x.dtype,) * 3,
+            shapes=[(batch, length, width), past.key.shape, past.value.shape],
             version=1,
         )
-        if self.keep is not None:
-            self.keep("decoder", weights[0])
         if self.keep_cache is not None:
             self.keep_cache(key, value)
         result: Tensor = self.output(mixed.flatten(0, 1))
@@ -150,10 +141,10 @@ class SourceAttention(nn.Module):
     cosine: Tensor
     sine: Tensor
 
-    def __init__(self, attention: SelfAttention, table: Tensor, keep: Keep | None) -> None:
+    def __init__(self, attention: SelfAttention, table: Tensor) -> None:
         super().__init__()
         self.qkv, self.output = RowLinear(attention.qkv), RowLinear(attention.output)
-        self.n_heads, self.rotary, self.keep = attention.n_heads, attention.rotary, keep
+        self.n_heads, self.rotary = attention.n_heads, attention.rotary
         _keep_table(self, table)
 
     def forward(self, x: Tensor, context: AttentionContext) -> Tensor:
@@ -165,8 +156,7 @@ class SourceAttention(nn.Module):
         if self.rotary:
             start = torch.zeros(1, dtype=torch.int64)  # the operator counts on from there
             query, key = _turn(self, query, start), _turn(self, key, start)
-        keep = None if self.keep is None else ("encoder", self.keep)
-        mixed = _multi_head_attention(query, key, value, mask, self.n_heads, keep)
+        mixed = _multi_head_attention(query, key, value, mask, self.n_heads)
         result: Tensor = self.output(mixed.flatten(0, 1))
         return result
 
@@ -174,19 +164,18 @@ class SourceAttention(nn.Module):
 class MemoryAttention(nn.Module):
     """Cross-attention as MultiHeadAttention over keys and values that are already split by head."""
 
-    def __init__(self, attention: CrossAttention, keep: Keep | None) -> None:
+    def __init__(self, attention: CrossAttention) -> None:
         super().__init__()
         self.query, self.output = RowLinear(attention.query), RowLinear(attention.output)
         self.key_value = RowLinear(attention.key_value)
-        self.n_heads, self.keep = attention.n_heads, keep
+        self.n_heads = attention.n_heads
 
     project_memory = CrossAttention.project_memory
 
     def forward(self, x: Tensor, memory: LayerMemory) -> Tensor:
         """B·T D → B·T D. The memory's mask is the source's, as numbers, B S."""
         query = self.query(x).view(memory.mask.size(0), -1, x.size(1))  # B T D
-        keep = None if self.keep is None else ("cross", self.keep)
-        mixed = _multi_head_attention(query, *memory, self.n_heads, keep)
+        mixed = _multi_head_attention(query, *memory, self.n_heads)
         result: Tensor = self.output(mixed.flatten(0, 1))
         return result
 
@@ -205,27 +194,16 @@ def _gemm(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return symbolic("Gemm", inputs, {"transB": 1}, dtype=x.dtype, shape=shape, version=13)
 
 
-def _multi_head_attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, n_heads: int, keep: tuple[str, Keep] | None
-) -> Tensor:
+def _multi_head_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, n_heads: int) -> Tensor:
     """One operator; `mask` (B S, int32) is 0 at padding, which then weighs exp(-10,000) = 0."""
-    batch, length, width = query.shape
-    cache = (batch, n_heads, mask.size(1), width // n_heads)
-    shapes = [(batch, length, width), cache, cache, (batch, n_heads, length, mask.size(1))]
-    shapes = shapes if keep else shapes[:1]
-    mixed, *rest = symbolic_multi_out(
+    return symbolic(
         "com.microsoft::MultiHeadAttention",
         (query, key, value, None, mask),
         {"num_heads": n_heads},
-        dtypes=(query.dtype,) * len(shapes),
-        shapes=shapes,
+        dtype=query.dtype,
+        shape=query.shape,
         version=1,
     )
-    if keep:
-        kind, sink = keep
-        # The operator hands out scores. A row of nothing but padding would be even, and must be zero.
-        sink(kind, rest[2].softmax(dim=-1) * mask[:, None, None, :].to(query.dtype))
-    return mixed
 
 
 def _keep_table(module: nn.Module, table: Tensor) -> None:

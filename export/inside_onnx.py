@@ -4,7 +4,10 @@ Its inputs are the tokens, the positions whose next tokens are wanted, and a swi
 are those of `tiny_transformer.inner_values`. The graphs that serve a model have fused operators, which hide the steps;
 this one is written only if it gives the same values as the PyTorch model.
 
-Shapes: B batch, T target, S source, H heads, K head width, D model width.
+Gemm takes the weights as they are stored, but rows only: so the stream is flat, one row per position, and only the
+outputs have their batch again.
+
+Shapes: B batch, T target, S source, H heads, K head width, D model width, L layers, N positions that are asked for.
 """
 
 import math
@@ -61,10 +64,11 @@ def inside_graph(config: ModelConfig) -> onnx.ModelProto:
 class _Sequence:
     """What the attention of one stack needs besides its input."""
 
-    length: str  # of the sequence, a scalar
-    positions: str  # 0 … length-1
+    shape: str  # the numbers B T
+    heads: str  # the numbers B T H K
+    positions: str  # 0 … T-1
     visible: str  # bool: which key each query may see
-    rotation: tuple[str, ...] = ()  # cosines and sines, length × K/2
+    rotation: tuple[str, ...] = ()  # cosines and sines, T × K/2
 
 
 _Memory = tuple[str, _Sequence]  # the encoded source
@@ -84,24 +88,46 @@ class _Writer:
         """The whole model, then the outputs."""
         config = self.config
         memory = None
+        shapes = {}
         target = "decoder_input_ids" if config.is_encoder_decoder else "input_ids"
         if config.is_encoder_decoder:
             mask = self._op("Cast", "attention_mask", to=TensorProto.BOOL)
             sequence = self._sequence("input_ids", self._op("Unsqueeze", mask, self._ints(1, 2)))
             x = self._stack("encoder", "input_ids", sequence)
             memory = (self._final_norm("encoder", x), sequence)
+            shapes["source"] = sequence.shape
         sequence = self._sequence(target, None)
+        shapes["target"] = sequence.shape
         self._stack("decoder", target, sequence, memory)
-        for x in self.kept["decoder_stream"]:
-            shown = self._op("Gather", x, LENS_POSITIONS, axis=1)  # B N D
-            self.kept[LENS].append(self._scores(self._final_norm("decoder", shown)))
-        self.nodes.append(helper.make_node("Identity", [self.kept[LENS][-1]], [LOGITS]))
         for name, parts in self.kept.items():
-            layers = [self._op("Unsqueeze", part, self._ints(0)) for part in parts]
-            self.nodes.append(helper.make_node("Concat", layers, [name], axis=0))
+            match value_shapes(config)[name]:
+                case _, _, str(length), int(width):  # rows
+                    shape = self._op("Concat", self._ints(-1), shapes[length], self._ints(width), axis=0)
+                    self._op("Reshape", self._op("Concat", *parts, axis=0), shape, result=name)
+                case _:  # heads
+                    layers = [self._op("Unsqueeze", part, self._ints(0)) for part in parts]
+                    self._op("Concat", *layers, axis=0, result=name)
+        self._lens("decoder_stream")
+
+    def _lens(self, stream: str) -> None:
+        """The scores of the last layer, B N V, and of all, L+1 B N V."""
+        last = self._op("Gather", stream, self._int(self.config.n_decoder_layers), axis=0)  # B T D
+        self._shown_scores(last, 1, LOGITS)
+        earlier = self._op("Slice", stream, self._ints(0), self._ints(-1))  # L B T D
+        scores = self._shown_scores(earlier, 2, self._name())
+        self._op("Concat", scores, self._op("Unsqueeze", LOGITS, self._ints(0)), axis=0, result=LENS)
+
+    def _shown_scores(self, x: str, axis: int, result: str) -> str:
+        """The output layer's scores at the positions that are asked for."""
+        x = self._op("Gather", x, LENS_POSITIONS, axis=axis)
+        shape = self._op("Concat", self._op("Shape", x, end=-1), self._ints(self.config.n_outputs), axis=0)
+        rows = self._op("Reshape", self._final_norm("decoder", x), self._ints(-1, self.config.d_model))
+        return self._op("Reshape", self._scores(rows), shape, result=result)
 
     def _sequence(self, ids: str, visible: str | None) -> _Sequence:
-        length = self._op("Squeeze", self._op("Shape", ids, start=1, end=2))
+        shape = self._op("Shape", ids)
+        heads = self._op("Concat", shape, self._ints(self.config.n_heads, self.config.d_head), axis=0)
+        length = self._op("Gather", shape, self._int(1))
         positions = self._op("Range", self._int(0), length, self._int(1))
         if visible is None:  # the past and oneself
             queries = self._op("Unsqueeze", positions, self._ints(1))
@@ -111,10 +137,10 @@ class _Writer:
             tables = np.split(rotary_table(self.config.max_length, self.config.d_head), 2, axis=1)
             names = [self._table(f"rotation.{n}", t) for n, t in zip((COSINE, SINE), tables, strict=True)]
             rotation = tuple(self._op("Gather", name, positions) for name in names)
-        return _Sequence(length, positions, visible, rotation)
+        return _Sequence(shape, heads, positions, visible, rotation)
 
     def _stack(self, stack: str, ids: str, sequence: _Sequence, memory: _Memory | None = None) -> str:
-        x = self._embedding(ids, sequence.positions)  # B T D
+        x = self._embedding(ids, sequence.positions)  # B·T D
         self.kept[f"{stack}_stream"].append(x)
         for i in range(stacks_of(self.config)[stack][0]):
             before, layer = x, f"{stack}.layers.{i}"
@@ -148,33 +174,34 @@ class _Writer:
                 f"embedding.{SINUSOIDAL}", ADDED_TABLES[config.positions](config.max_length, config.d_model)
             )
         else:
-            return x
-        return self._op("Add", x, self._op("Gather", table, positions))
+            table = ""
+        if table:
+            x = self._op("Add", x, self._op("Gather", table, positions))
+        return self._op("Reshape", x, self._ints(-1, config.d_model))
 
     def _attention(self, kind: str, layer: str, i: int, sequence: _Sequence, memory: _Memory | None, x: str) -> str:
         """softmax(Q Kᵀ / √K) V, head by head; each step is kept."""
-        config = self.config
-        width = config.d_model
+        width = self.config.d_model
         if memory is None:
             name = f"{layer}.self_attention"
             query, key, value = self._parts(self._linear(x, f"{name}.qkv", width, 3 * width), 3)
-            visible = sequence.visible
+            keys = sequence
         else:
             name = f"{layer}.cross_attention"
             query = self._linear(x, f"{name}.query", width, width)
             key, value = self._parts(self._linear(memory[0], f"{name}.key_value", width, 2 * width), 2)
-            visible = memory[1].visible
-        query, key, value = (self._split(y) for y in (query, key, value))
+            keys = memory[1]
+        query, key, value = self._split(query, sequence), self._split(key, keys), self._split(value, keys)
         if sequence.rotation and memory is None:
             query, key = self._turn(query, *sequence.rotation), self._turn(key, *sequence.rotation)
         products = self._op("MatMul", query, self._op("Transpose", key, perm=[0, 1, 3, 2]))
-        scores = self._op("Div", products, self._float(math.sqrt(config.d_head)))  # B H T S
-        weights = self._op("Softmax", self._op("Where", visible, scores, self._float(-math.inf)), axis=-1)
-        weights = self._op("Where", visible, weights, self._float(0.0))  # also where a query may see no key
+        scores = self._op("Div", products, self._float(math.sqrt(self.config.d_head)))  # B H T S
+        weights = self._op("Softmax", self._op("Where", keys.visible, scores, self._float(-math.inf)), axis=-1)
+        weights = self._op("Where", keys.visible, weights, self._float(0.0))  # also where a query may see no key
         on = self._op("Gather", f"{kind}_heads", self._int(i))  # H
         on = self._op("Unsqueeze", on, self._ints(1, 2))
         mixed = self._op("Where", on, self._op("MatMul", weights, value), self._float(0.0))  # B H T K
-        merged = self._op("Reshape", self._op("Transpose", mixed, perm=[0, 2, 1, 3]), self._ints(0, 0, width))
+        merged = self._op("Reshape", self._op("Transpose", mixed, perm=[0, 2, 1, 3]), self._ints(-1, width))
         output = self._linear(merged, f"{name}.output", width, width)
         steps = {"queries": query, "keys": key, "values": value, "scores": scores}
         for step, result in (steps | {"attentions": weights, "mixed": mixed, "output": output}).items():
@@ -198,43 +225,37 @@ class _Writer:
         if not config.tie_embeddings:
             return self._linear(x, "embedding.output", config.d_model, config.n_outputs, bias=False)
         smaller = config.n_outputs < config.vocab_size
-        return self._rows(x, self._weight(FIRST_ROWS if smaller else EMBEDDING, config.n_outputs, config.d_model))
+        weight = self._weight(FIRST_ROWS if smaller else EMBEDDING, config.n_outputs, config.d_model)
+        return self._op("Gemm", x, weight, transB=1)
 
     def _norm(self, x: str, name: str) -> str:
         parts = ("weight", "bias") if self.config.bias else ("weight",)
         return self._op("LayerNormalization", x, *(self._weight(f"{name}.{p}", self.config.d_model) for p in parts))
 
     def _linear(self, x: str, name: str, width: int, n_outputs: int, *, bias: bool = True) -> str:
-        weight = self._weight(f"{name}.weight", n_outputs, width)
-        return self._rows(x, weight, *([self._weight(f"{name}.bias", n_outputs)] if bias and self.config.bias else []))
+        weights = [self._weight(f"{name}.weight", n_outputs, width)]
+        if bias and self.config.bias:
+            weights.append(self._weight(f"{name}.bias", n_outputs))
+        return self._op("Gemm", x, *weights, transB=1)
 
-    def _rows(self, x: str, weight: str, *bias: str) -> str:
-        """B T in → B T out. Gemm takes a weight as it is stored, out × in, but rows only."""
-        width, n_outputs = (int(size) for size in reversed(self.tensors[weight].dims))
-        y = self._op("Gemm", self._op("Reshape", x, self._ints(-1, width)), weight, *bias, transB=1)
-        shape = self._op("Concat", self._op("Shape", x, end=2), self._ints(n_outputs), axis=0)
-        return self._op("Reshape", y, shape)
-
-    def _parts(self, x: str, n: int) -> list[str]:
+    def _parts(self, x: str, n: int, axis: int = 1) -> list[str]:
         names = [self._name() for _ in range(n)]
-        self.nodes.append(helper.make_node("Split", [x], names, axis=2, num_outputs=n))
+        self.nodes.append(helper.make_node("Split", [x], names, axis=axis, num_outputs=n))
         return names
 
-    def _split(self, x: str) -> str:
-        """B T D → B H T K."""
-        heads = self._op("Reshape", x, self._ints(0, 0, self.config.n_heads, self.config.d_head))
-        return self._op("Transpose", heads, perm=[0, 2, 1, 3])
+    def _split(self, x: str, sequence: _Sequence) -> str:
+        """B·T D → B H T K."""
+        return self._op("Transpose", self._op("Reshape", x, sequence.heads), perm=[0, 2, 1, 3])
 
     def _turn(self, x: str, cosine: str, sine: str) -> str:
         """Each pair (x[i], x[i + K/2]) by its position's angle."""
-        first, second = self._name(), self._name()
-        self.nodes.append(helper.make_node("Split", [x], [first, second], axis=3, num_outputs=2))
+        first, second = self._parts(x, 2, axis=3)
         ahead = self._op("Sub", self._op("Mul", first, cosine), self._op("Mul", second, sine))
         aside = self._op("Add", self._op("Mul", first, sine), self._op("Mul", second, cosine))
         return self._op("Concat", ahead, aside, axis=3)
 
-    def _op(self, operator: str, *inputs: str, **attributes: Any) -> str:
-        result = self._name()
+    def _op(self, operator: str, *inputs: str, result: str = "", **attributes: Any) -> str:
+        result = result or self._name()
         self.nodes.append(helper.make_node(operator, inputs, [result], **attributes))
         return result
 

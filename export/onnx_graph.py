@@ -79,16 +79,8 @@ def clean_graph(graph: onnx.ModelProto, inputs: list[TensorSpec], outputs: list[
     model.ClearField("functions")
     model.graph.name = "graph"
     model.producer_name, model.producer_version = PRODUCER, __version__
-    used = {name for node in model.graph.node for name in node.input} | {spec.name for spec in outputs}
     for node in model.graph.node:
         node.input[:] = [name.removeprefix(MODEL) for name in node.input]
-        # An output that nothing reads would still be computed; the first one must be there.
-        node.output[:] = [name if name in used or i == 0 else "" for i, name in enumerate(node.output)]
-        while node.output and not node.output[-1]:
-            node.output.pop()
-        # ONNX Runtime cannot tell the type of the scores that MultiHeadAttention hands out.
-        if node.op_type == "MultiHeadAttention" and len(node.output) == 4:
-            model.graph.value_info.append(helper.make_tensor_value_info(node.output[3], TensorProto.FLOAT, None))
     for tensor in model.graph.initializer:
         tensor.name = tensor.name.removeprefix(MODEL)
         tensor.ClearField("doc_string")

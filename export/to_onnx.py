@@ -21,7 +21,15 @@ from torch.export import Dim
 from tqdm import tqdm
 
 from tiny_transformer.backends.graph_file import addressable
-from tiny_transformer.bundle import ATTENTION_ONNX, DECODER_ONNX, ENCODER_ONNX, INSIDE_ONNX, WEIGHTS, Bundle
+from tiny_transformer.bundle import (
+    ATTENTION_ONNX,
+    DECODER_ONNX,
+    ENCODER_ONNX,
+    INSIDE_ONNX,
+    WEIGHTS,
+    Bundle,
+    remove_derived,
+)
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.model import Memory, build_model, load_model
 from tiny_transformer.model.attention import AttentionContext
@@ -74,26 +82,6 @@ class DecoderGraph(nn.Module):
         return [logits.view(*input_ids.shape, logits.size(-1)), *self.present()]
 
 
-class AttentionGraph(nn.Module):
-    """A whole target, and source → the attention weights that the fast graphs use, of every layer and head."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        found: dict[str, list[Tensor]] = {"decoder": [], "encoder": [], "cross": []}
-        self.model: Any = fuse(noise_model(config), lambda kind, weights: found[kind].append(weights))
-        self.found: Callable[[], list[Tensor]] = lambda: [torch.stack(all_) for all_ in found.values() if all_]
-
-    def forward(self, target: Tensor, source: Tensor | None = None, mask: Tensor | None = None) -> list[Tensor]:
-        """B T, B S, B S → L B H T T, then L B H S S and L B H T S."""
-        memory = None
-        if source is not None and mask is not None:
-            memory = _read(self.model, source, mask)
-        positions = torch.arange(target.size(1)).expand(target.shape)  # B T
-        x = self.model.embedding(target, positions)  # B·T D
-        self.model.decoder(x, AttentionContext(positions, torch.empty(0)), None, memory)
-        return self.found()
-
-
 def _read(model: Any, ids: Tensor, mask: Tensor) -> Memory:
     """What `encode` does, over a flat stream and with a mask (B S) of numbers, as the fused parts want them."""
     mask = mask.to(torch.int32)
@@ -122,26 +110,11 @@ def decoder_specs(config: ModelConfig) -> tuple[list[TensorSpec], list[TensorSpe
     return inputs, [logits, *_caches("present.{}" + part + ".{}", config, "total")]
 
 
-def attention_specs(config: ModelConfig) -> tuple[list[TensorSpec], list[TensorSpec]]:
-    """Inputs and outputs of the attention graph."""
-    n, h = config.n_decoder_layers, config.n_heads
-    decoder = TensorSpec("decoder_attentions", (n, "batch", h, "target", "target"))
-    if not config.is_encoder_decoder:
-        return [TensorSpec("input_ids", ("batch", "target"), torch.int64)], [decoder]
-    inputs = [
-        TensorSpec("decoder_input_ids", ("batch", "target"), torch.int64),
-        TensorSpec("input_ids", ("batch", "source"), torch.int64),
-        TensorSpec("attention_mask", ("batch", "source"), torch.int64),
-    ]
-    encoder = TensorSpec("encoder_attentions", (config.n_encoder_layers, "batch", h, "source", "source"))
-    return inputs, [decoder, encoder, TensorSpec("cross_attentions", (n, "batch", h, "target", "source"))]
-
-
 @dataclass(frozen=True)
 class Graph:
     """One graph of a model: its module, how the inputs nest in the module's call, and its inputs and outputs."""
 
-    part: str  # encoder, decoder, attention or inside
+    part: str  # encoder, decoder or inside
     module: Callable[[ModelConfig], nn.Module] | None  # None: it is not traced but written operator by operator
     nested: tuple[Any, ...]
     inputs: list[TensorSpec]
@@ -158,8 +131,6 @@ def graphs_of(config: ModelConfig) -> dict[str, Graph]:
     n = 2 + 2 * config.n_decoder_layers
     nested = (*inputs[:2], inputs[2:n], *inputs[n : n + 1], *([inputs[n + 1 :]] if config.is_encoder_decoder else []))
     found[DECODER_ONNX] = Graph("decoder", DecoderGraph, nested, inputs, outputs)
-    inputs, outputs = attention_specs(config)
-    found[ATTENTION_ONNX] = Graph("attention", AttentionGraph, tuple(inputs), inputs, outputs)
     found[INSIDE_ONNX] = Graph("inside", None, (), *inside_specs(config))
     return found
 
@@ -251,4 +222,5 @@ def export_onnx(folder: Path) -> list[str]:
         exported = with_external_weights(built(graph, bundle.config), addressable(bundle.index, bundle.config), WEIGHTS)
         add_signature(exported, bundle.config, bundle.index)
         write_graph(folder / name, exported, samples_for(graph.part, model, bundle.config), close)
+    remove_derived(folder, [ATTENTION_ONNX])
     return list(graphs)

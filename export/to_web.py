@@ -26,9 +26,9 @@ from typing import Any, Protocol
 
 from tiny_transformer import atomic
 from tiny_transformer.bundle import (
-    ATTENTION_ONNX,
     CONFIG,
     GENERATION,
+    INSIDE_ONNX,
     INT8_WEB,
     PARITY,
     PUBLISHED,
@@ -174,7 +174,7 @@ def site_files(bundle: Bundle) -> list[str]:
     if bundle.has(*web):
         return [*common, WEIGHTS_INT8, *web]
     floats = [*common, WEIGHTS, *graph_files(bundle.config).values()]
-    return [*floats, *(name for name in (ATTENTION_ONNX,) if bundle.has(name))]
+    return [*floats, INSIDE_ONNX] if bundle.has(INSIDE_ONNX) else floats
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from tiny_transformer.backends.sessions import open_session
 from tiny_transformer.config import ModelConfig
 from tiny_transformer.errors import BackendError, ExportError, Sentence, first_line
 from tiny_transformer.inner_values import LENS_POSITIONS, attentions_of, switches_without
-from tiny_transformer.model import Memory, attention_maps
+from tiny_transformer.model import Memory
 from tiny_transformer.model.transformer import Transformer
 from tiny_transformer.model.watching import inner_values
 
@@ -32,11 +32,10 @@ class Sample:
 
 @torch.inference_mode()
 def samples_for(graph: str, model: Transformer, config: ModelConfig) -> list[Sample]:
-    """Samples for a graph: "encoder", "decoder", "attention" or "inside"."""
+    """Samples for a graph: "encoder", "decoder" or "inside"."""
     makers: dict[str, Callable[[Any, ModelConfig], list[Sample]]] = {
         "encoder": _encoder_samples,
         "decoder": _decoder_samples,
-        "attention": _attention_samples,
         "inside": _inside_samples,
     }
     return makers[graph](model, config)
@@ -71,17 +70,6 @@ def _decoder_samples(model: Any, config: ModelConfig) -> list[Sample]:
         logits, keys, values = model.decode(ids, positions, keys, values, *memory)
         samples.append(_sample(inputs, {"logits": logits} | _caches(present, keys, values, last)))
     return samples
-
-
-def _attention_samples(model: Any, config: ModelConfig) -> list[Sample]:
-    target = _ids(config, min(_TARGET, config.max_length), seed=1)
-    if not config.is_encoder_decoder:
-        return [_sample({"input_ids": target}, {"decoder_attentions": attention_maps(model, target).decoder})]
-    source, mask = _source(config)
-    maps = attention_maps(model, target, source, mask)
-    inputs = {"input_ids": source, "attention_mask": mask, "decoder_input_ids": target}
-    outputs = {"decoder_attentions": maps.decoder, "encoder_attentions": maps.encoder, "cross_attentions": maps.cross}
-    return [_sample(inputs, {name: found for name, found in outputs.items() if found is not None})]
 
 
 def _inside_samples(model: Any, config: ModelConfig) -> list[Sample]:

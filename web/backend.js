@@ -14,7 +14,7 @@ const FILES = {
   },
 };
 export const BACKENDS = Object.keys(FILES);
-const ATTENTION = "attention.onnx";
+const INSIDE = "inside.onnx";
 
 let runtime; // one for all models: its WebAssembly is compiled once
 
@@ -64,7 +64,7 @@ export class WebBackend {
     [backend.#ort, backend.weights] = await Promise.all([runtime, weights]);
     if (backend.hasEncoder) await backend.#session(FILES[name].encoder);
     await backend.#session(FILES[name].decoder);
-    if (!store.has(ATTENTION)) backend.weights = null; // all graphs are open
+    if (!store.has(INSIDE)) backend.weights = null; // all graphs are open
     return backend;
   }
 
@@ -115,14 +115,19 @@ export class WebBackend {
     if (this.name !== "web") {
       throw new ModelError("The model was loaded in 8 bits, which have no attention maps; load it on web.");
     }
-    const session = await this.#session(ATTENTION);
+    const session = await this.#session(INSIDE);
+    const ids = this.#ints(rectangle(target));
     const feeds = source
-      ? { input_ids: this.#ints(rectangle(source)), attention_mask: this.#mask(source) }
-      : { input_ids: this.#ints(rectangle(target)) };
-    if (source) feeds.decoder_input_ids = this.#ints(rectangle(target));
-    const found = await session.run(feeds);
-    const map = (part) => {
-      const tensor = found[`${part}_attentions`];
+      ? { input_ids: this.#ints(rectangle(source)), attention_mask: this.#mask(source), decoder_input_ids: ids }
+      : { input_ids: ids };
+    feeds.lens_positions = new this.#ort.Tensor("int64", BigInt64Array.of(0n), [1]); // whose logits are not asked for
+    for (const { name, type, shape } of session.inputMetadata) {
+      if (type !== "bool") continue; // a switch for each head and layer: all are on
+      feeds[name] = new this.#ort.Tensor("bool", new Uint8Array(shape.reduce((a, b) => a * b)).fill(1), shape);
+    }
+    const found = await session.run(feeds, session.outputNames.filter((name) => name.endsWith("_attentions")));
+    const map = (kind) => {
+      const tensor = found[`${kind}_attentions`];
       return tensor ? { data: tensor.data, dims: [...tensor.dims] } : null;
     };
     return { encoder: map("encoder"), decoder: map("decoder"), cross: map("cross") };

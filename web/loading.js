@@ -8,7 +8,7 @@ const find = (id) => document.getElementById(id);
 export function modelState(site, entry) {
   const own = Object.keys(site.files).filter((path) => path.startsWith(entry.path));
   // Maps of attention are read when they are asked for.
-  const read = own.filter((path) => !path.endsWith("attention.onnx"));
+  const read = own.filter((path) => !path.endsWith("inside.onnx"));
   read.push(...Object.keys(site.files).filter((path) => path.endsWith(".wasm")));
   const size = read.reduce((sum, path) => sum + site.files[path].bytes, 0);
   const weights = own.find((path) => path.endsWith(".safetensors"));

@@ -11,7 +11,7 @@ import tiny_transformer as tt
 from export.to_onnx import TensorSpec, graphs_of
 from tests.support.export_fixtures import Exported, exported, small_config
 from tests.support.models import ROOT, Finished
-from tiny_transformer.bundle import ATTENTION_ONNX, DECODER_ONNX, INSIDE_ONNX
+from tiny_transformer.bundle import DECODER_ONNX, INSIDE_ONNX
 from tiny_transformer.config import ARCHITECTURES
 
 __all__ = ["exported"]
@@ -89,7 +89,7 @@ def test_the_tables_are_the_graphs(architecture: str):
         letters |= {config.n_decoder_layers + 1: "L+1", config.d_model: "D", config.d_ff: "F"}
         wanted = {row_of("in", p, letters) for p in graph.inputs} | {row_of("out", p, letters) for p in graph.outputs}
         found = table_of(title)
-        if file in (ATTENTION_ONNX, INSIDE_ONNX):  # one table for both architectures; layers and heads are both 2 here
+        if file == INSIDE_ONNX:  # one table for both architectures; layers and heads are both 2 here
             ids = "B, S" if config.is_encoder_decoder else "B, T"
             wanted = {(side, spec, re.sub(r"^H", "L", shape), kind) for side, spec, shape, kind in wanted}
             found = {(side, spec, re.sub(r"^B, S \(.*\)$", ids, shape), kind) for side, spec, shape, kind in found}

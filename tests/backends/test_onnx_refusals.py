@@ -21,12 +21,12 @@ from tiny_transformer.backends.base import Batch
 from tiny_transformer.backends.graph_file import check_graph, read_graph
 from tiny_transformer.backends.onnx_runtime import open_ort, open_session
 from tiny_transformer.bundle import (
-    ATTENTION_ONNX,
     CONFIG,
     DECODER_INT8,
     DECODER_ONNX,
     EMBEDDING,
     ENCODER_ONNX,
+    INSIDE_ONNX,
     REQUIRED,
     WEIGHTS,
     WEIGHTS_INT8,
@@ -112,7 +112,7 @@ def test_equal_bytes_in_another_file_run(folder: Path):
 
 def test_graphs_under_the_names_of_others_are_refused(exported: Exported, tmp_path: Path):
     folder = Path(shutil.copytree(exported("encoder-decoder-sinusoidal").folder, tmp_path / "model"))
-    names = (ENCODER_ONNX, DECODER_ONNX, ATTENTION_ONNX)
+    names = (ENCODER_ONNX, DECODER_ONNX, INSIDE_ONNX)
     graphs = [(folder / name).read_bytes() for name in names]
     for name, graph in zip(names, (graphs[1], graphs[2], graphs[0]), strict=True):
         (folder / name).write_bytes(graph)
@@ -120,7 +120,7 @@ def test_graphs_under_the_names_of_others_are_refused(exported: Exported, tmp_pa
     target, source = Batch.of([[1]]), Batch.of([[1, 2]])
     with pytest.raises(BackendError, match=f"{ENCODER_ONNX} is not the graph that its name says; make it again with"):
         backend.start(target, source, 4)
-    with pytest.raises(BackendError, match=f"{ATTENTION_ONNX} is not the graph"):
+    with pytest.raises(BackendError, match=f"{INSIDE_ONNX} is not the graph"):
         backend.attention(target, source)
     (folder / ENCODER_ONNX).write_bytes(graphs[0])
     with pytest.raises(BackendError, match=f"{DECODER_ONNX} is not the graph"):

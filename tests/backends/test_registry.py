@@ -7,7 +7,7 @@ import pytest
 from tests.support.models import BundleFactory, run_python
 from tiny_transformer import backends
 from tiny_transformer.backends import Choice, available, choose, files_read, open_backend
-from tiny_transformer.bundle import ATTENTION_ONNX, DECODER_ONNX, ENCODER_ONNX, REQUIRED, TORCHSCRIPT, Bundle
+from tiny_transformer.bundle import DECODER_ONNX, ENCODER_ONNX, INSIDE_ONNX, REQUIRED, TORCHSCRIPT, Bundle
 from tiny_transformer.errors import BackendError
 
 
@@ -101,11 +101,11 @@ def test_a_named_backend_that_cannot_run_is_refused(make_bundle: BundleFactory) 
 
 def test_the_files_a_report_must_vouch_for(make_bundle: BundleFactory) -> None:
     bundle = with_graphs(make_bundle())
-    (bundle.folder / ATTENTION_ONNX).write_bytes(b"")
+    (bundle.folder / INSIDE_ONNX).write_bytes(b"")
     (bundle.folder / TORCHSCRIPT).write_bytes(b"")
     assert files_read(bundle, "eager") == list(REQUIRED)
     assert files_read(bundle, "torchscript") == [*REQUIRED, TORCHSCRIPT]
-    assert set(files_read(bundle, "onnx")) == {*REQUIRED, ENCODER_ONNX, DECODER_ONNX, ATTENTION_ONNX}
+    assert set(files_read(bundle, "onnx")) == {*REQUIRED, ENCODER_ONNX, DECODER_ONNX, INSIDE_ONNX}
 
 
 def test_choosing_imports_neither_torch_nor_onnxruntime(make_bundle: BundleFactory) -> None:

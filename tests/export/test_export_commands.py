@@ -24,6 +24,7 @@ from tiny_transformer.bundle import (
     DECODER_INT8,
     DECODER_ONNX,
     EVALUATION,
+    INSIDE_ONNX,
     PARITY,
     TORCHSCRIPT,
     WEIGHTS_INT8,
@@ -61,10 +62,12 @@ def test_all_writes_every_graph_and_the_report(tmp_path: Path, run):
     bundle = save_random(tmp_path / "model", small_config("decoder-only", n_decoder_layers=1, max_length=32))
     example = {"messages": [{"role": "user", "content": "hi"}], "answer": "hello"}
     (bundle.folder / EVALUATION).write_text(json.dumps(example) + "\n")
+    (bundle.folder / ATTENTION_ONNX).write_bytes(b"of an earlier export")
     done = run("all", bundle.folder)
     assert done.code == 0, done.err
     assert done.out == ""
-    assert bundle.has(TORCHSCRIPT, DECODER_ONNX, ATTENTION_ONNX, DECODER_INT8, WEIGHTS_INT8, PARITY)
+    assert bundle.has(TORCHSCRIPT, DECODER_ONNX, INSIDE_ONNX, DECODER_INT8, WEIGHTS_INT8, PARITY)
+    assert not bundle.has(ATTENTION_ONNX)
     report = stored_report(Bundle.open(bundle.folder))
     assert report is not None
     assert set(report.candidates) == {"torchscript", "onnx", "onnx-int8", "numpy"}

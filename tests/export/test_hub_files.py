@@ -10,7 +10,6 @@ import pytest
 from tests.support.hub_commands import Client, downloaded, stand_in_report
 from tests.support.hub_server import HubServer, Repo
 from tiny_transformer.bundle import (
-    ATTENTION_ONNX,
     CARD,
     CONFIG,
     DECODER_INT8,
@@ -21,6 +20,7 @@ from tiny_transformer.bundle import (
     ENCODER_ONNX,
     EVALUATION,
     GENERATION,
+    INSIDE_ONNX,
     PARITY,
     REQUIRED,
     TOKENIZER,
@@ -34,7 +34,7 @@ from tiny_transformer.parity.report import ParityReport, write_report
 from tiny_transformer.weights import write_weights
 
 LARGE = (".onnx", ".safetensors", ".pt")
-GRAPHS = (ENCODER_ONNX, DECODER_ONNX, ATTENTION_ONNX)
+GRAPHS = (ENCODER_ONNX, DECODER_ONNX, INSIDE_ONNX)
 IN_8_BITS = {
     CONFIG,
     GENERATION,
@@ -107,7 +107,7 @@ def test_a_repo_without_a_report_needs_trust(hub: HubServer, client: Client, rep
     assert hub.requests("GET /objects/") == []
     done = client.pull(trust_unverified=True)
     assert done.code == 0, done.err
-    assert names(done.out) == {*REQUIRED, ENCODER_ONNX, DECODER_ONNX, ATTENTION_ONNX}
+    assert names(done.out) == {*REQUIRED, ENCODER_ONNX, DECODER_ONNX, INSIDE_ONNX}
     offline = client.pull(trust_unverified=True, env={"HF_HUB_OFFLINE": "1"})
     assert offline.out == done.out, offline.err
 

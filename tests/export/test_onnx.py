@@ -25,7 +25,7 @@ from tests.support.export_fixtures import (
     small_config,
 )
 from tests.support.models import ROOT
-from tiny_transformer.bundle import ATTENTION_ONNX, DECODER_ONNX, ENCODER_ONNX, TOKENIZER, WEIGHTS
+from tiny_transformer.bundle import DECODER_ONNX, ENCODER_ONNX, INSIDE_ONNX, TOKENIZER, WEIGHTS
 from tiny_transformer.errors import ExportError
 from tiny_transformer.model.positions import rotary_table, sinusoidal_table
 
@@ -77,7 +77,7 @@ def test_a_graph_follows_from_the_config_alone(tmp_path: Path):
     export_onnx(first.folder)
     export_onnx(second.folder)
     assert (first.folder / WEIGHTS).read_bytes() != (second.folder / WEIGHTS).read_bytes()
-    for file in (DECODER_ONNX, ATTENTION_ONNX):
+    for file in (DECODER_ONNX, INSIDE_ONNX):
         assert (first.folder / file).read_bytes() == (second.folder / file).read_bytes()
 
 
@@ -98,8 +98,8 @@ def test_a_mask_that_is_not_applied_is_caught(tmp_path: Path, monkeypatch: pytes
     bundle = save_random(tmp_path / "model", small_config("encoder-decoder", n_encoder_layers=1, n_decoder_layers=1))
     attend = fused._multi_head_attention
 
-    def unmasked(query, key, value, mask, n_heads, keep):
-        return attend(query, key, value, mask * 0 + 1, n_heads, keep)
+    def unmasked(query, key, value, mask, n_heads):
+        return attend(query, key, value, mask * 0 + 1, n_heads)
 
     monkeypatch.setattr(fused, "_multi_head_attention", unmasked)
     with pytest.raises(ExportError, match=r"encoder_model\.onnx was not written"):

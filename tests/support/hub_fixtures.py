@@ -9,13 +9,13 @@ import pytest
 from tests.support.hub_commands import MODEL, Client, stand_in_report, with_graphs
 from tests.support.hub_server import HubServer, Repo
 from tiny_transformer.bundle import (
-    ATTENTION_ONNX,
     CARD,
     DECODER_INT8,
     DECODER_INT8_BATCH,
     ENCODER_INT8,
     ENCODER_INT8_BATCH,
     EVALUATION,
+    INSIDE_ONNX,
     TORCHSCRIPT,
     WEIGHTS,
     WEIGHTS_INT8,
@@ -44,7 +44,7 @@ def model(make_bundle: Callable[..., Bundle]) -> Bundle:
 def repo(hub: HubServer, model: Bundle) -> Repo:
     """A published model with everything a repo can hold."""
     for name in (
-        ATTENTION_ONNX,
+        INSIDE_ONNX,
         ENCODER_INT8,
         DECODER_INT8,
         ENCODER_INT8_BATCH,

@@ -25,11 +25,11 @@ from tiny_transformer.backends.inside_graph import InsideGraph
 from tiny_transformer.backends.onnx_runtime import open_ort, open_session
 from tiny_transformer.backends.torchscript import write_archive
 from tiny_transformer.bundle import (
-    ATTENTION_ONNX,
     CONFIG,
     DECODER_INT8,
     DECODER_ONNX,
     EMBEDDING,
+    ENCODER_ONNX,
     GENERATION,
     INSIDE_ONNX,
     PARITY,
@@ -450,7 +450,7 @@ def damaged_graphs(met: Met) -> None:
     shipped = open_ort(Bundle.open(SHIPPED / "chat"))
     session = open_session(graph, 1)
     met.refused(
-        lambda: shipped._check_names(SHIPPED / "chat" / ATTENTION_ONNX, session),
+        lambda: shipped._check_names(SHIPPED / "chat" / ENCODER_ONNX, session),
         lambda: shipped._run(DECODER_ONNX, session.run, ["logits"], {}),
     )
 

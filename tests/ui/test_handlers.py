@@ -364,13 +364,12 @@ def test_a_folder_without_the_inner_graph_says_what_adds_it(tmp_path: Path, mode
         *_, grid, picture, _, lens, boxes, board, without, odds, steps, lens_one, box = inside._inspect(
             "hello", "chat", "onnx", "", request
         )
-        for view in (lens, boxes, board, steps):
+        for view in (grid, lens, boxes, board, steps):
             assert words in view
             assert "python -m export all" in view
-        assert lens_one == box == without == ""
-        assert "data-heat" in grid
-        assert "data-v" in picture
-        assert "data-rank" in odds, "what needs no new graph is there"
+        assert picture == lens_one == box == without == ""
+        assert "data-rank" in odds, "what needs no such graph is there"
+    assert "data-heat" in inside._inspect("hello", "chat", "eager", "", ENGLISH)[7], "PyTorch needs no graph"
 
 
 def test_only_a_token_that_can_be_written_can_be_chosen(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 
 from tiny_transformer.backends.base import CLOSE, EXACT, Backend, Tolerance
 from tiny_transformer.bundle import (
-    ATTENTION_ONNX,
     FLOAT32,
     FLOAT32_GRAPHS,
+    INSIDE_ONNX,
     INT8,
     INT8_FILES,
     INT8_WEB,
@@ -117,7 +117,7 @@ BACKENDS = {
             opener="onnx_runtime:open_ort",
             arguments={"int8": True},
             instead="onnx",
-            reads=(ATTENTION_ONNX, *INT8_FILES),
+            reads=(INSIDE_ONNX, *INT8_FILES),
             needs=lambda config: [*graph_files(config, INT8).values(), WEIGHTS_INT8],
             tolerance=None,
         ),

@@ -22,11 +22,11 @@ class InsideGraph:
     """One pass over a text at a time, every step of it on request. Threads may share it."""
 
     def __init__(self, bundle: Bundle, threads: int | None = None) -> None:
+        if not bundle.has(WEIGHTS):
+            raise BackendError("The model was pulled in 8 bits alone, which show nothing inside; load it on onnx.")
         if not bundle.has(INSIDE_ONNX):
             template = "This model folder has no {file} yet; add it with: python -m export all {folder}"
             raise BackendError(template, file=INSIDE_ONNX, folder=bundle.folder)
-        if not bundle.has(WEIGHTS):
-            raise BackendError("The model was pulled in 8 bits alone, which have no inner values; load it on onnx.")
         self.config = bundle.config
         self._bundle = bundle
         self._threads = threads
@@ -62,12 +62,22 @@ class InsideGraph:
         """The model's logits (B, N, V) at some positions, with parts of it switched off."""
         return self.run(target, source, [LOGITS], shown=shown, switches=switches)[LOGITS]
 
+    def attention(
+        self, target: Batch, source: Batch | None, switches: Mapping[str, np.ndarray] | None = None
+    ) -> AttentionArrays:
+        """Every attention weight of one pass over the whole target."""
+        kinds = attentions_of(self.config)
+        found = self.run(target, source, [f"{kind}_attentions" for kind in kinds], switches=switches)
+        maps = dict(zip(kinds, found.values(), strict=True))
+        return AttentionArrays(maps.get("encoder"), maps["decoder"], maps.get("cross"))
+
     def _opened(self) -> Any:
         with self._opening:
             if self._session is None:
                 path = self._bundle.folder / INSIDE_ONNX
                 check_graph(path, self._bundle.folder / WEIGHTS, self.config)
-                session = open_session(path, self._threads or cores())
+                # A plan for its hundreds of small operators takes nearly as long as the rest; no run is faster by it.
+                session = open_session(path, self._threads or cores(), plan_memory=False)
                 self._bundle.confirm(INSIDE_ONNX, WEIGHTS)
                 if {value.name for value in session.get_outputs()} != value_shapes(self.config).keys():
                     raise not_this_graph(path)
@@ -91,11 +101,7 @@ class PartialBackend(WholeTextBackend):
 
     def attention(self, target: Batch, source: Batch | None) -> AttentionArrays:
         """Every attention weight of one pass over the whole target."""
-        kinds = attentions_of(self.config)
-        names = [f"{kind}_attentions" for kind in kinds]
-        found = self._graph.run(target, source, names, switches=self._switches)
-        encoder, cross = (found.get(f"{kind}_attentions") for kind in ("encoder", "cross"))
-        return AttentionArrays(encoder, found["decoder_attentions"], cross)
+        return self._graph.attention(target, source, self._switches)
 
     def _read_source(self, ids: list[int]) -> list[int]:
         return ids

@@ -9,9 +9,9 @@ from typing import Any
 
 from tiny_transformer.backends.graph_file import read_graph
 from tiny_transformer.backends.observed_values import Keep, Node, find_values
+from tiny_transformer.backends.sessions import not_this_graph
 from tiny_transformer.bundle import FILES
 from tiny_transformer.config import ModelConfig
-from tiny_transformer.errors import BackendError
 
 # A graph's nodes, the model's shape and the graph's stack → our name of an inner value → the graph's.
 Find = Callable[[Sequence[Node], ModelConfig, Sequence[str]], dict[str, str]]
@@ -27,22 +27,16 @@ class GraphObserver:
     def outputs(self, path: Path) -> list[str]:
         """What a session of this graph must give besides the graph's own outputs."""
         stack = next(file.graph for file in FILES if file.name == path.name)
-        if stack == "attention":
-            return []
         try:
             found = self._find(read_graph(path).nodes, self._config, [stack])
         except ValueError:
-            template = "{path} is not the graph that its name says; make it again with: python -m export all {parent}"
-            raise BackendError(template, path=path, parent=path.parent) from None
+            raise not_this_graph(path) from None
         self._found[path.name] = found
         return _unique(found)
 
-    def run(self, graph: str, run: Callable[..., Any], *arguments: Any) -> Any:
+    def run(self, graph: str, run: Callable[[Any], Any], binding: Any) -> Any:
         """Run a graph over a binding; its inner values go to `keep`."""
-        found = self._found.get(graph)
-        if found is None:
-            return run(*arguments)
-        (binding,) = arguments
+        found = self._found[graph]
         names = _unique(found)
         for name in names:
             binding.bind_output(name)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,12 @@ from tiny_transformer.backends.base import (
     cores,
 )
 from tiny_transformer.backends.graph_file import addressable, check_graph
+from tiny_transformer.backends.inside_graph import InsideGraph
 from tiny_transformer.backends.observed_graphs import Find, GraphObserver
 from tiny_transformer.backends.observed_values import Keep, find_values
 from tiny_transformer.backends.ranking import rank, ranking_session
 from tiny_transformer.backends.sessions import not_this_graph, open_session, run_graph
 from tiny_transformer.bundle import (
-    ATTENTION_ONNX,
     DECODER_INT8,
     DECODER_INT8_BATCH,
     DECODER_ONNX,
@@ -39,7 +39,6 @@ from tiny_transformer.bundle import (
     ENCODER_INT8,
     ENCODER_INT8_BATCH,
     ENCODER_ONNX,
-    FILES,
     WEIGHTS,
     WEIGHTS_INT8,
     WEIGHTS_SHA256,
@@ -218,20 +217,12 @@ class OrtBackend:
 
     def attention(self, target: Batch, source: Batch | None) -> AttentionArrays:
         """Every attention weight of one pass over the whole target; int8 graphs have the float model's."""
-        check_inputs(self.config, target, source)
-        if not self._bundle.has(WEIGHTS):
-            raise BackendError("The model was pulled in 8 bits alone, which have no attention maps; load it on onnx.")
-        session = self._session(ATTENTION_ONNX, WEIGHTS, self._threads or cores())
-        if source is None:
-            (decoder,) = self._run(ATTENTION_ONNX, session.run, ["decoder_attentions"], {"input_ids": target.ids})
-            return AttentionArrays(None, decoder, None)
-        feeds = {
-            "input_ids": source.ids,
-            "attention_mask": source.mask.astype(np.int64),
-            "decoder_input_ids": target.ids,
-        }
-        names = ["encoder_attentions", "decoder_attentions", "cross_attentions"]
-        return AttentionArrays(*self._run(ATTENTION_ONNX, session.run, names, feeds))
+        return self.inside_graph.attention(target, source)
+
+    @cached_property
+    def inside_graph(self) -> InsideGraph:
+        """The graph that shows what is inside the float model; a folder without it says what adds it."""
+        return InsideGraph(self._bundle, self._threads)
 
     def _read(self, source: Batch | None) -> dict[str, np.ndarray]:
         """The encoder's memory of the source, under the decoder's names; nothing without a source."""
@@ -353,18 +344,12 @@ class OrtBackend:
 
     def _check_names(self, path: Path, session: Any) -> None:
         """Refuse a graph under the name of another: what it reads or gives is not what will be asked of it."""
-        part = next(file.graph for file in FILES if file.name == path.name)
-        if part == "encoder":
+        if path.name in self._encoders:
             inputs = {"input_ids", "attention_mask"}
             outputs = {name.replace("past_key_values.", "present.") for name in self._memory}
-        elif part == "decoder":
+        else:
             inputs = {"input_ids", "position_ids", *self._caches, *self._memory, *([MASK] if self._memory else [])}
             outputs = {"logits", *self._caches.values()}
-        elif self._memory:
-            inputs = {"input_ids", "attention_mask", "decoder_input_ids"}
-            outputs = {"encoder_attentions", "decoder_attentions", "cross_attentions"}
-        else:
-            inputs, outputs = {"input_ids"}, {"decoder_attentions"}
         found = {value.name for value in session.get_inputs()}, {value.name for value in session.get_outputs()}
         if found[0] != inputs or not outputs <= found[1]:
             raise not_this_graph(path)

@@ -12,9 +12,13 @@ from tiny_transformer.errors import BackendError, first_line
 _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"  # of a graph that is read from memory
 
 
-def open_session(path: Path, threads: int, more_outputs: Sequence[str] = ()) -> Any:
-    """An inference session, perhaps with inner values as outputs; what ONNX Runtime refuses becomes one sentence."""
+def open_session(path: Path, threads: int, more_outputs: Sequence[str] = (), *, plan_memory: bool = True) -> Any:
+    """An inference session, perhaps with inner values as outputs; what ONNX Runtime refuses becomes one sentence.
+
+    Without a plan, a run asks for the memory of each value: that pays where a session is opened for a few runs.
+    """
     options = session_options(threads)
+    options.enable_mem_reuse = plan_memory
     slower = ["SkipLayerNormFusion"]  # than the two operators it would replace
     model: Path | bytes = path
     try:

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tiny_transformer.backends.base import CLOSE, Backend, Tolerance, cores
-from tiny_transformer.bundle import INSIDE_ONNX, Bundle
+from tiny_transformer.bundle import Bundle
 from tiny_transformer.parity.cases import (
     InsideCase,
     TensorCase,
@@ -21,6 +21,9 @@ from tiny_transformer.parity.cases import (
 from tiny_transformer.parity.report import CaseResult, ParityReport, finite
 from tiny_transformer.parity.self_test import expected_logits, versions
 from tiny_transformer.parity.texts import Step, TextReference, text_steps, training_step
+
+if TYPE_CHECKING:
+    from tiny_transformer.backends.inside_graph import InsideGraph
 
 Progress = Callable[[str, float], None]  # what is compared now, and the share of the work that is done
 
@@ -93,9 +96,8 @@ def verify_bundle(
     for candidate in candidates:
         ran_on |= getattr(candidate.backend, "versions", {})  # of what is no Python package
     report = ParityReport(reference="eager", candidates=(), versions=ran_on, cases=(), files=files)
-    inside: list[Step] = []
-    if bundle.has(INSIDE_ONNX) and "onnx" in backends:
-        inside = [*_inside_steps(bundle, reference)]
+    onnx: list[Any] = [candidate.backend for candidate in candidates if candidate.backend.name == "onnx"]
+    inside = [step for backend in onnx for step in _inside_steps(backend.inside_graph, reference)]
     with one_torch_thread():
         report = _compared(report, bundle, reference, candidates, progress, inside, quick=quick, at_once=cores())
         if quick or report.failures:
@@ -188,11 +190,8 @@ def _tensor_steps(reference: Backend, candidates: Sequence[Candidate], cases: Se
             yield Step(f"logits, {case.name}", work, partial(compare, case, takers))
 
 
-def _inside_steps(bundle: Bundle, reference: Any) -> Iterator[Step]:
+def _inside_steps(graph: "InsideGraph", reference: Any) -> Iterator[Step]:
     """Every inner value of the graph `inside.onnx`, the whole model and parts of it off, against hooks on eager."""
-    from tiny_transformer.backends.inside_graph import InsideGraph
-
-    graph = InsideGraph(bundle)
 
     def compare(case: InsideCase) -> list[CaseResult]:
         given = case.target, case.source
@@ -201,7 +200,7 @@ def _inside_steps(bundle: Bundle, reference: Any) -> Iterator[Step]:
         parts = [expected[name] for name in found], [*found.values()]
         return [_result("onnx", "inside", case.name, *parts, CLOSE)]
 
-    for case in inside_cases(bundle.config):
+    for case in inside_cases(graph.config):
         yield Step(f"inner values, {case.name}", 4 * case.target.ids.size, partial(compare, case))
 
 

@@ -266,8 +266,7 @@ class InsideTab:
         try:
             graph = self._service.store.inside(seen["name"])
         except BackendError as error:
-            words = f'<p class="tt-note">{html.escape(translated(error.message, language))}</p>'
-            return ("" if silent else words,) * n_views
+            return ("" if silent else _note(error, language),) * n_views
         return views(pass_over(self._model(seen).tokenizer, graph, self._prompt(seen), seen["ids"]))
 
     def _other_kind(
@@ -300,7 +299,10 @@ class InsideTab:
         """All heads small, one of them large, and its steps."""
         seen = _of_text(seen)
         language = language_of(request)
-        maps = attention_maps(self._model(seen), self._prompt(seen), seen["ids"], kind)
+        try:
+            maps = attention_maps(self._model(seen), self._prompt(seen), seen["ids"], kind)
+        except BackendError as error:
+            return _note(error, language), "", self._steps(seen, kind, layer, head, language)
         number = None if head == AVERAGE else int(head) - 1
         return (
             head_grid(maps.weights, kind, int(layer) - 1, number, language),
@@ -356,6 +358,10 @@ class InsideTab:
     def _clear(self, request: gr.Request) -> tuple[str, str, str, gr.Column, None]:
         """Of another model nothing has been seen yet."""
         return empty(say(language_of(request), "inside_empty")), "", "", gr.Column(visible=False), None
+
+
+def _note(error: BackendError, language: Language) -> str:
+    return f'<p class="tt-note">{html.escape(translated(error.message, language))}</p>'
 
 
 def given_tokens(answer: object, n_outputs: int) -> dict[str, Any]:

@@ -129,11 +129,14 @@ class ModelStore:
         if reason is not None:
             raise BackendError(reason)
         from tiny_transformer.backends.inside_graph import InsideGraph
+        from tiny_transformer.backends.onnx_runtime import OrtBackend
 
         bundle = self.bundle(name)
         with self._lock:
             if name not in self._inside:
-                self._inside[name] = InsideGraph(bundle, self._threads)
+                backends = [loaded.model.backend for (model, _), loaded in self._loaded.items() if model == name]
+                opened = next((backend for backend in backends if isinstance(backend, OrtBackend)), None)
+                self._inside[name] = opened.inside_graph if opened else InsideGraph(bundle, self._threads)
             return self._inside[name]
 
     def answers(
