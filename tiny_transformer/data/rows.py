@@ -73,6 +73,11 @@ class RowFile:
             raise DataError(template, column=column, file=path)
         return cls(file, found, column, output_column)
 
+    @property
+    def has_header(self) -> bool:
+        """Whether the first line names the columns."""
+        return self.format == "tsv" and not self.column.isdecimal()
+
     def rows(self) -> Iterator[Row]:
         """Every row in order, read as it is asked for."""
         if self.format == "parquet":
@@ -117,7 +122,7 @@ class RowFile:
 
     def _cells(self, stream: BinaryIO) -> Iterator[Row]:
         """The rows of a TSV file: every one has as many columns as the first that can be read."""
-        place = int(self.column) - 1 if self.column.isdecimal() else None
+        place = None if self.has_header else int(self.column) - 1
         n_columns = None
         for row in _lines(stream):
             cells = [] if row.text is None else row.text.split("\t")
