@@ -21,7 +21,7 @@ from typing import Any
 from tiny_transformer.backends import Choice, files_read, on_cpu
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.corpus_run import Answerer, Answers, Block, Blocks
-from tiny_transformer.errors import BackendError, TinyTransformerError
+from tiny_transformer.errors import BackendError, TinyTransformerError, last_line
 from tiny_transformer.text_model import TextModel
 
 LOCAL = "local"  # the address that starts a Ray cluster on this machine, for one run
@@ -104,7 +104,7 @@ class Ray:
                     yield found
         except RayError as error:
             template = "Ray gave up ({reason}); the same command goes on where it stopped."
-            raise BackendError(template, reason=_last_line(error)) from None
+            raise BackendError(template, reason=last_line(error)) from None
         finally:
             ray.shutdown()
 
@@ -132,7 +132,7 @@ class Ray:
             ray.init(self.address, logging_level="error", log_to_driver=False, **more)
         except (OSError, RuntimeError, ValueError) as error:
             template = "There is no Ray cluster at {address} ({reason}); start one, or use the address local."
-            raise BackendError(template, address=self.address, reason=_last_line(error)) from None
+            raise BackendError(template, address=self.address, reason=last_line(error)) from None
 
 
 def read_blocks(_: Any, blocks: Blocks) -> Iterator[Any]:
@@ -216,11 +216,6 @@ def _table(column: str, value: Any) -> Any:
     import pyarrow
 
     return pyarrow.table({column: pyarrow.array([pickle.dumps(value)], pyarrow.binary())})
-
-
-def _last_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1].rstrip(".") if lines else type(error).__name__
 
 
 def _in_processes(answerer: Answerer, blocks: Blocks, workers: int) -> Iterator[tuple[Block, Answers]]:
