@@ -36,8 +36,9 @@ _AXES = {  # ours → theirs
 }
 _OPERATORS = {"Mul": np.multiply, "Add": np.add, "Sin": np.sin}  # those of a position table
 _CHAT = (
-    "{% for message in messages %}{{ '<' + message['role'] + '>' + message['content'] + eos_token }}{% endfor %}"
-    f"{{% if add_generation_prompt %}}{{{{ '{ROLES['assistant']}' }}}}{{% endif %}}"
+    f"{{% set roles = {json.dumps(ROLES)} %}}"
+    "{% for message in messages %}{{ roles[message['role']] + message['content'] + eos_token }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ roles['assistant'] }}{% endif %}"
 )
 
 

@@ -183,3 +183,16 @@ def test_a_folder_is_locked_by_one_and_free_when_its_process_dies(tmp_path: Path
     assert run_python(code, tmp_path).out == "True\n"
     with atomic.locked_folder(tmp_path) as again:
         assert again
+
+
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    code = (
+        "import resource, sys; from pathlib import Path; from tiny_transformer import atomic\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "try:\n"
+        "    atomic.write_file(Path(sys.argv[1]), b'x' * 8192)\n"
+        "except OSError as error:\n"
+        "    print(error.filename)\n"
+    )
+    assert run_python(code, tmp_path / "file").out == f"{tmp_path / 'file'}\n"
+    assert names(tmp_path) == set()

@@ -276,7 +276,7 @@ def test_a_full_disk_is_one_sentence_and_the_rest_follows(
 def test_a_worker_that_ends_is_one_sentence(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a\n" * 8 + "die\n" + "b\n" * 8, encoding="utf-8")
     corpus = echo_corpus(folder, tmp_path / "out", tmp_path / "a.txt")
-    with pytest.raises(BackendError, match="the same command goes on where it stopped"):
+    with pytest.raises(BackendError, match=r"lines 9 to 12 of .*a\.txt has ended.*the same command goes on where it"):
         finish(corpus, 2)
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.support.corpus_answers import echo_corpus, finish, shipped_sources, wait_for
 from tests.support.models import ROOT, BundleFactory, Finished, run_python
 from tiny_transformer import corpus_run
-from tiny_transformer.corpus_engines import Actor, Ray, read_blocks
+from tiny_transformer.corpus_engines import ATTEMPTS, Actor, Attempts, Ray, read_blocks
 from tiny_transformer.corpus_run import Answerer, Answers, Block, Blocks
 from tiny_transformer.errors import BackendError, DataError
 from tiny_transformer.generation import GenerationOptions
@@ -22,7 +22,7 @@ from tiny_transformer.generation import GenerationOptions
 def without_a_pool(answerer: Answerer, blocks: Blocks) -> Iterator[tuple[Block, Answers]]:
     """What Ray does, in this process: the task that reads, and an actor that a pickle has carried elsewhere."""
     files = {name: (answerer.folder / name).read_bytes() for name in ("config.json", "model.safetensors")}
-    actor = Actor(*pickle.loads(pickle.dumps((answerer, answerer.software))), lambda: files)
+    actor = Actor(*pickle.loads(pickle.dumps((answerer, answerer.software))), lambda: files, Attempts().count)
     for table in reversed(list(read_blocks(None, pickle.loads(pickle.dumps(blocks))))):  # any order will do
         found = pickle.loads(actor(table).column("found")[0].as_py())
         if isinstance(found, Exception):
@@ -81,7 +81,7 @@ def test_an_actor_far_from_the_folder_has_a_copy_of_it(folder: Path, tmp_path: P
     other = make_other(folder, tmp_path / "other")
     for elsewhere in (tmp_path / "nowhere", other):
         moved = Answerer(elsewhere, "numpy", "cpu", GenerationOptions(max_new_tokens=3))
-        actor = Actor(moved, answerer.software, lambda: files)
+        actor = Actor(moved, answerer.software, lambda: files, Attempts().count)
         assert answer(actor, block) == (block, expected)
 
 
@@ -103,10 +103,22 @@ def answer(actor: Actor, block: Block | Exception) -> object:
 
 def test_other_software_on_a_worker_is_one_sentence(folder: Path) -> None:
     answerer = Answerer(folder, "numpy", "cpu", GenerationOptions())
-    actor = Actor(answerer, {**answerer.software, "numpy": "1.0"}, dict)
+    actor = Actor(answerer, {**answerer.software, "numpy": "1.0"}, dict, Attempts().count)
     found = answer(actor, Block(0, 0, 0, ("a",)))
     assert isinstance(found, BackendError)
     assert "'numpy': '1.0'" in str(found)
+
+
+def test_a_block_that_was_begun_too_often_comes_back_alone(folder: Path) -> None:
+    attempts, block = Attempts(), Block(0, 0, 0, ("a",))
+    answerer = echo_corpus(folder, folder, "a.txt").answerer
+    actor = Actor(answerer, answerer.software, dict, attempts.count)
+    for _ in range(ATTEMPTS + 1):  # what is done and lost with a machine is not held against a block
+        assert isinstance(answer(actor, block), tuple)
+    for _ in range(ATTEMPTS):
+        attempts.count(block.name, +1)
+    assert answer(actor, block) == block
+    assert isinstance(answer(actor, Block(0, 1, 1, ("a",))), tuple)
 
 
 def test_a_cluster_without_a_gpu_is_one_sentence() -> None:
@@ -267,3 +279,49 @@ def test_ray_on_this_machine_for_one_run(tmp_path: Path) -> None:
         found.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()})
     assert found[0] == found[1]
     assert not actors()
+
+
+DEADLY = """
+import sys
+from pathlib import Path
+from tests.support.corpus_answers import echo_corpus, finish
+from tiny_transformer import corpus_run
+from tiny_transformer.corpus_engines import Ray
+from tiny_transformer.errors import BackendError
+
+corpus_run.BLOCK_ROWS = 4
+folder, out, text = map(Path, sys.argv[1:])
+try:
+    finish(echo_corpus(folder, out, text, column="de"), Ray("local", 2))
+except BackendError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_a_block_that_ends_every_actor_ends_the_run_in_one_sentence(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if find_spec("ray") is None:
+        pytest.fail("This test needs Ray, which `make test-all` installs: pip install -r requirements-ray.txt")
+    monkeypatch.setattr(corpus_run, "BLOCK_ROWS", 4)
+    cells, out = tmp_path / "a.tsv", tmp_path / "out"
+    lines = [f"text {i}" for i in range(80)]
+    lines[37] = "die"
+    cells.write_text("de\n" + "".join(f"{line}\n" for line in lines), encoding="utf-8")
+    done = run_python(DEADLY, folder, out, cells)
+    assert done.code == 0, done.err
+    sentence = f"Lines 38 to 41 of {cells} have ended 3 workers of Ray, perhaps for lack of memory; the same command"
+    assert [line for line in done.out.splitlines() if line.startswith(sentence)], done.out  # Ray writes there too
+    assert not actors()
+    kept = {path.name: path.stat().st_mtime_ns for path in out.glob("parts/*.jsonl")}
+    assert len(kept) > 4, "what the other actor had finished is kept"
+    healthy = echo_corpus(folder, out, cells, column="de", mortal=False)
+
+    def the_rest(answerer: Answerer, blocks: Blocks) -> Iterator[tuple[Block, Answers]]:
+        assert not kept.keys() & {block.name for block in blocks}
+        yield from without_a_pool(answerer, blocks)
+
+    clean = finish(echo_corpus(folder, tmp_path / "clean", cells, column="de", mortal=False))
+    assert finish(healthy, the_rest) == clean

@@ -12,6 +12,7 @@ from pathlib import Path
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
+_FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)  # the disk, the largest file, the user's share
 
 
 def write_file(path: Path, data: bytes | str) -> None:
@@ -31,6 +32,10 @@ def replacing_file(path: Path) -> Iterator[Path]:
         _sync(temporary)
         os.replace(temporary, path)
         _sync(path.parent)
+    except OSError as error:
+        if error.errno in _FULL and error.filename is None:
+            error.filename = str(path)  # the system does not say which disk it is
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

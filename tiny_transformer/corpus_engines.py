@@ -10,6 +10,7 @@ import socket
 import tempfile
 import warnings
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,10 +21,12 @@ from typing import Any
 from tiny_transformer.backends import Choice, files_read, on_cpu
 from tiny_transformer.bundle import Bundle
 from tiny_transformer.corpus_run import Answerer, Answers, Block, Blocks
-from tiny_transformer.errors import BackendError, TinyTransformerError
+from tiny_transformer.errors import BackendError, TinyTransformerError, last_line
 from tiny_transformer.text_model import TextModel
 
 LOCAL = "local"  # the address that starts a Ray cluster on this machine, for one run
+_MEMORY = "perhaps for lack of memory; the same command goes on where it stopped, with fewer --workers if need be."
+ATTEMPTS = 3  # workers of Ray that may end while they have one and the same block
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Processes:
     def __call__(self, answerer: Answerer, blocks: Blocks) -> Iterator[tuple[Block, Answers]]:
         """The blocks with their answers, in whichever order they are done."""
         if self.workers > 1:
-            yield from _in_processes(answerer, iter(blocks), self.workers)
+            yield from _in_processes(answerer, blocks, self.workers)
             return
         model: TextModel | None = None
         for block in blocks:
@@ -48,7 +51,8 @@ class Ray:
     """Ray Data: a task beside the files reads blocks, a pool of actors that have the model open answers them.
 
     Ray starts an actor that has died again and gives it the same blocks, without end: when a machine goes, Ray used up
-    a bound of five tries (`max_task_retries`) before another machine was there.
+    a bound of five tries (`max_task_retries`) before another machine was there. So the bound is our own, and counts
+    only actors that had begun the block.
     """
 
     address: str
@@ -76,12 +80,13 @@ class Ray:
             files = ray.put({name: (answerer.folder / name).read_bytes() for name in _names(answerer)})
             # The files lie on this machine, and reading them takes no core from a model.
             here = {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
+            attempts = ray.remote(num_cpus=0, label_selector=here)(Attempts).remote()
             read = ray.data.from_items([{"all": 0}], override_num_blocks=1).map_batches(
                 read_blocks, fn_args=(blocks,), batch_format="pyarrow", num_cpus=0, label_selector=here
             )
             done = read.map_batches(
                 Actor,
-                fn_constructor_args=(answerer, answerer.software, partial(ray.get, files)),
+                fn_constructor_args=(answerer, answerer.software, partial(ray.get, files), partial(_counted, attempts)),
                 batch_size=1,
                 batch_format="pyarrow",
                 compute=ActorPoolStrategy(size=self.workers or self._all(unit, ray.cluster_resources())),
@@ -93,10 +98,13 @@ class Ray:
                     found = pickle.loads(packed)
                     if isinstance(found, Exception):
                         raise found
+                    if isinstance(found, Block):
+                        template = "Lines {first:,} to {last:,} of {file} have ended {n} workers of Ray, " + _MEMORY
+                        raise BackendError(template, n=ATTEMPTS, **blocks.place(found))
                     yield found
         except RayError as error:
             template = "Ray gave up ({reason}); the same command goes on where it stopped."
-            raise BackendError(template, reason=_last_line(error)) from None
+            raise BackendError(template, reason=last_line(error)) from None
         finally:
             ray.shutdown()
 
@@ -124,7 +132,7 @@ class Ray:
             ray.init(self.address, logging_level="error", log_to_driver=False, **more)
         except (OSError, RuntimeError, ValueError) as error:
             template = "There is no Ray cluster at {address} ({reason}); start one, or use the address local."
-            raise BackendError(template, address=self.address, reason=_last_line(error)) from None
+            raise BackendError(template, address=self.address, reason=last_line(error)) from None
 
 
 def read_blocks(_: Any, blocks: Blocks) -> Iterator[Any]:
@@ -136,25 +144,52 @@ def read_blocks(_: Any, blocks: Blocks) -> Iterator[Any]:
         yield _table("block", error)
 
 
+class Attempts:
+    """How many actors have begun a block and not finished it; kept on the machine that started the run."""
+
+    def __init__(self) -> None:
+        self._begun: Counter[str] = Counter()
+
+    def count(self, name: str, change: int) -> int:
+        """One more for a block that begins, one less for a block that is done."""
+        self._begun[name] += change
+        return self._begun[name] or self._begun.pop(name)
+
+
+def _counted(attempts: Any, name: str, change: int) -> int:
+    import ray
+
+    return int(ray.get(attempts.count.remote(name, change)))
+
+
 class Actor:
     """What Ray starts on a worker: the model, opened at the first block, so that its errors are answers too."""
 
     def __init__(
-        self, answerer: Answerer, software: Mapping[str, str], files: Callable[[], Mapping[str, bytes]]
+        self,
+        answerer: Answerer,
+        software: Mapping[str, str],
+        files: Callable[[], Mapping[str, bytes]],
+        count: Callable[[str, int], int],
     ) -> None:
         self._answerer = answerer  # with the folder of the machine that started the run
         self._software = software
         self._files = files
+        self._count = count
         self._model: TextModel | None = None
 
     def __call__(self, batch: Any) -> Any:
-        """A block becomes the block and its answers, or the error that ends the run."""
+        """The block and its answers; the block alone if it ended too many actors; or the error that ends the run."""
         block: Block | Exception = pickle.loads(batch.column("block")[0].as_py())
         try:
             if isinstance(block, Exception):
                 raise block
+            if self._count(block.name, +1) > ATTEMPTS:
+                return _table("found", block)
             self._model = self._model or self._open()
-            return _table("found", (block, self._answerer.answers(self._model, block)))
+            answers = self._answerer.answers(self._model, block)
+            self._count(block.name, -1)
+            return _table("found", (block, answers))
         except Exception as error:  # whoever started the run sees to it, as if it had happened there
             return _table("found", error)
 
@@ -183,19 +218,15 @@ def _table(column: str, value: Any) -> Any:
     return pyarrow.table({column: pyarrow.array([pickle.dumps(value)], pyarrow.binary())})
 
 
-def _last_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1].rstrip(".") if lines else type(error).__name__
-
-
-def _in_processes(answerer: Answerer, blocks: Iterator[Block], workers: int) -> Iterator[tuple[Block, Answers]]:
+def _in_processes(answerer: Answerer, blocks: Blocks, workers: int) -> Iterator[tuple[Block, Answers]]:
+    waiting = iter(blocks)
     context = multiprocessing.get_context("spawn")  # a fork would share locks of other threads
     processes: list[Any] = []
     free: list[Connection] = []
     busy: dict[Connection, Block] = {}
     try:
         while True:
-            while (free or len(processes) < workers) and (block := next(blocks, None)) is not None:
+            while (free or len(processes) < workers) and (block := next(waiting, None)) is not None:
                 if not free:
                     ours, theirs = context.Pipe()
                     processes.append(context.Process(target=_serve, args=(theirs, answerer), daemon=True))
@@ -204,12 +235,12 @@ def _in_processes(answerer: Answerer, blocks: Iterator[Block], workers: int) -> 
                     free.append(ours)
                 connection = free.pop()
                 busy[connection] = block
-                _checked(connection.send, block)
+                _checked(blocks.place(block), connection.send, block)
             if not busy:
                 return
             ready = wait(list(busy))
             for connection in [connection for connection in busy if connection in ready]:
-                found = _checked(connection.recv)
+                found = _checked(blocks.place(busy[connection]), connection.recv)
                 if isinstance(found, TinyTransformerError):
                     raise found
                 yield busy.pop(connection), found
@@ -222,15 +253,13 @@ def _in_processes(answerer: Answerer, blocks: Iterator[Block], workers: int) -> 
             ours.close()
 
 
-def _checked(call: Callable[..., Any], *arguments: Any) -> Any:
+def _checked(place: dict[str, Any], call: Callable[..., Any], *arguments: Any) -> Any:
     """A call over a pipe whose other end may have died."""
     try:
         return call(*arguments)
     except (EOFError, ConnectionError):
-        raise BackendError(
-            "A process that ran the model has ended, perhaps for lack of memory; the same command goes on where it "
-            "stopped, with fewer --workers if need be."
-        ) from None
+        template = "The process that had lines {first:,} to {last:,} of {file} has ended, " + _MEMORY
+        raise BackendError(template, **place) from None
 
 
 def _serve(connection: Connection, answerer: Answerer) -> None:

@@ -69,6 +69,12 @@ class Blocks:
                 if block.name not in self.answered:
                     yield block
 
+    def place(self, block: Block) -> dict[str, Any]:
+        """Where a block stands, for a message: its file, and its lines as editors count them."""
+        file = self.inputs[block.file]
+        first = block.first + 1 + file.has_header
+        return {"file": file.file.name, "first": first, "last": first + len(block.texts) - 1}
+
     def _of_file(self, file: int, rows: Iterator[Row]) -> Iterator[Block]:
         """Rows by their position alone, so that every run cuts them alike."""
         texts: list[str | None] = []

@@ -48,8 +48,17 @@ class TinyTransformerError(Exception):
 
 def first_line(error: Exception) -> str:
     """What another library says of its error, for a sentence of ours; its kind where it says nothing."""
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__
+    return _line(str(error), 0) or type(error).__name__
+
+
+def last_line(said: Exception | str) -> str:
+    """The same of an error or a log whose reason stands last, under where it comes from."""
+    return _line(str(said), -1) or ("it said nothing" if isinstance(said, str) else type(said).__name__)
+
+
+def _line(text: str, number: int) -> str:
+    lines = text.strip().splitlines()
+    return lines[number].strip().rstrip(".") if lines else ""
 
 
 class ConfigError(TinyTransformerError):

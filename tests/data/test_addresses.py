@@ -87,12 +87,24 @@ def test_a_corpus_on_s3_gives_what_the_same_local_files_give(
         ("s3://key:secret@bucket/missing.txt{rest}", "s3://bucket/missing.txt cannot be read"),
         ("file:///nowhere/a.txt", "cannot be read"),
         ("nothing://bucket/a.txt", "cannot be read"),
+        ("s3://key:secret@[bucket/a.txt", "is not an address"),
     ],
 )
 def test_a_wrong_address_is_one_sentence(storage: tuple[dict[str, bytes], str], address: str, sentence: str) -> None:
-    file = RowFile.of(address.format(rest=storage[1]), None, None, "generated")
     with pytest.raises(DataError) as error:
-        list(file.rows())
+        list(RowFile.of(address.format(rest=storage[1]), None, None, "generated").rows())
     assert sentence in str(error.value)
     assert "secret" not in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_an_error_of_any_storage_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Storage:
+        @staticmethod
+        def from_uri(address: str) -> None:
+            raise RuntimeError(f"no route to {address.partition(':')[0]}.\nmore")
+
+    monkeypatch.setattr("pyarrow.fs.FileSystem", Storage)
+    with pytest.raises(DataError) as error:
+        list(RowFile.of("hf://datasets/me/a.txt", None, None, "generated").rows())
+    assert str(error.value) == "hf://datasets/me/a.txt cannot be read (no route to hf); check the path."

@@ -100,6 +100,7 @@ def test_parquet_comes_out_with_a_column_more(tmp_path: Path) -> None:
     ("name", "data", "expected"),
     [
         ("a.txt", b"good\n\xff\n" + b"x" * (MAX_LINE + 1) + b"\nlast\n", {2: "is not UTF-8", 3: "is longer than"}),
+        ("c.txt", "a\nb\n".encode("utf-16-le"), {1: "holds NUL bytes", 2: "holds NUL bytes", 3: "holds NUL bytes"}),
         ("b.txt", b"x" * MAX_LINE + b"\n" + b"x" * MAX_LINE, {}),
         ("a.tsv", b"a\tb\nc\nd\te\tf\n\xff\ng\th\n", {2: "has 1 columns, not 2", 3: "has 3 columns", 4: "UTF-8"}),
         (
@@ -142,7 +143,9 @@ def test_a_column_that_is_not_there_is_a_problem_of_every_row(tmp_path: Path) ->
         ("a.txt", b"a", "text", "has no columns"),
         ("a.jsonl", b"", "generated", "cannot be read and written"),
         ("a.tsv", b"", "0", "cannot be read and written"),
-        ("a.tsv", b"de\ten\n", "fr", "must name the column fr"),
+        ("a.tsv", b"", "00", "cannot be read and written"),
+        ("a.tsv", b"de\tde\n", "de", "must name one column de"),
+        ("a.tsv", b"de\ten\n", "fr", "must name one column fr"),
         ("a.tsv", b"de\tgenerated\n", "de", "and no generated; it is de, generated"),
         ("a.tsv", b"\xff\n", "de", "it is is not UTF-8"),
         ("a.parquet.gz", b"", None, "decompress the file around it"),
@@ -174,6 +177,26 @@ def test_parquet_without_the_column_is_one_sentence(tmp_path: Path) -> None:
     parquet.write_table(twice, tmp_path / "a.parquet")
     with pytest.raises(DataError, match="it has text, text"):
         list(RowFile.of(tmp_path / "a.parquet", None, "text", "generated").rows())
+
+
+def test_parquet_has_text_of_every_kind_and_refuses_what_is_none(tmp_path: Path) -> None:
+    path, found = tmp_path / "a.parquet", pyarrow.array(["a", None])
+    for kind in (found.dictionary_encode(), found.cast("large_string"), found.cast("string_view")):
+        parquet.write_table(pyarrow.table({"text": kind}), path)
+        file = RowFile.of(path, None, None, "generated")
+        assert texts(file) == ["a", None]
+        answered(file, tmp_path / "b.parquet")
+        assert parquet.read_table(tmp_path / "b.parquet").to_pylist() == [{"text": "a", "generated": "A"}]
+    for other in ([1], [["a"]], [{"a": "b"}], [b"a"]):
+        parquet.write_table(pyarrow.table({"text": other}), path)
+        with pytest.raises(DataError, match=r"The column text of .* holds .*, not text"):
+            list(RowFile.of(path, None, None, "generated").rows())
+
+
+def test_a_column_to_write_has_a_name(tmp_path: Path) -> None:
+    for name in ("", "a\tb", "a\n"):
+        with pytest.raises(DataError, match="is empty or has a break in it"):
+            RowFile.of(tmp_path / "a.tsv", None, None, name)
 
 
 def test_any_name_will_do_with_a_format(tmp_path: Path) -> None:

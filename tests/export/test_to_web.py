@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
+from jinja2 import Template
 from tokenizers import Tokenizer
 
 from export.commands import main
@@ -23,7 +25,9 @@ from tests.support.models import ROOT, BundleFactory
 from tests.support.web_checkout import add_web
 from tiny_transformer.bundle import DECODER_ONNX, GENERATION, PARITY, TOKENIZER, WEIGHTS, WEIGHTS_INT8, Bundle
 from tiny_transformer.errors import ExportError, ParityError, TinyTransformerError
+from tiny_transformer.generation.prompt import prompt_for
 from tiny_transformer.parity.report import ParityReport, write_report
+from tiny_transformer.tokenizer import EOS
 
 Export = Callable[..., dict[str, bytes]]
 PAGE = "".join(
@@ -188,6 +192,12 @@ def test_the_form_for_transformers_js_has_its_names_and_our_bytes(
     assert axes["past_key_values.0.key"] == ["batch_size", "", "past_sequence_length", ""]
     assert onnx.TensorProto.DOUBLE not in {tensor.data_type for tensor in graph.graph.initializer}
     assert b"transformers.js/" not in (tmp_path / "site" / "service-worker.js").read_bytes()  # no visitor reads it
+    tokenizer = Tokenizer.from_str(found["tokenizer.json"].decode())
+    template = Template(json.loads(found["tokenizer_config.json"])["chat_template"])
+    turns: Any = [{"role": role, "content": role[:2]} for role in ("system", "user")]
+    text = template.render(messages=turns, eos_token=EOS, add_generation_prompt=True)
+    prefix = prompt_for(bundle.tokenizer, bundle.config, bundle.generation, turns, max_new_tokens=1).prefix
+    assert tokenizer.encode(text).ids == list(prefix)
     # A model that goes on with a text begins it with <bos>, as Python does.
     generation = json.loads((folder / GENERATION).read_text()) | {"task": "complete", "roles": {}}
     (folder / GENERATION).write_text(json.dumps(generation))

@@ -51,7 +51,7 @@ def visit(browser: Browser, url: str, **look: Any) -> Iterator[Page]:
     page.on("request", lambda request: None if _own(request.url, url) else complaints.append(request.url))
     open_page(page, url)
     yield page
-    assert complaints == []
+    assert complaints == [], complaints
     context.close()
 
 

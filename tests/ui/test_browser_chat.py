@@ -197,9 +197,46 @@ def test_the_translator_keeps_paragraphs_and_its_text_can_be_copied(
             expect(page.locator("#tt-source textarea")).to_have_value(example)
             expect(page.locator("#tt-conversations [data-open]")).to_have_count(n + 2)
             translated(page)
-        page.locator("#tt-source textarea").fill("x" * 301)
-        page.locator("#tt-source textarea").press("Shift+Enter")
-        expect(page.locator("#tt-translate-status .tt-refused")).to_contain_text("at most 300")
+
+
+def test_no_earlier_translation_stands_there_as_that_of_another_text(browser: Browser, page_served: Served) -> None:
+    with visit(browser, page_served.url) as page:
+        choose_model(page, "Translate")
+        limit_answers(page, 6)
+        source, result = page.locator("#tt-source textarea"), page.locator("#tt-translation textarea")
+        for text, words in (("x" * 301, "at most 300"), (" ", "no text")):
+            translate(page, "Guten Tag")
+            assert translated(page) != ""
+            translate(page, text)
+            expect(page.locator("#tt-translate-status .tt-refused")).to_contain_text(words)
+            expect(result).to_have_value("")
+            expect(page.locator("#tt-translation-line .tt-line")).to_have_count(0)
+            expect(page.locator("#tt-translation-ways")).to_be_hidden()
+        expect(page.locator("#tt-conversations [data-open]")).to_have_count(2)  # where both translations are kept
+        limit_answers(page, 40)
+        translate(page, "Guten Abend")
+        expect(result).not_to_have_value("")
+        for text in ("Ja", "x" * 301):  # while the other translation is still coming
+            source.fill(text)
+            source.press("Shift+Enter")
+        assert len(translated(page)) == 40
+        expect(page.locator("#tt-translate-status .tt-refused")).to_have_count(0)
+        expect(page.locator("#tt-conversations [aria-current]")).to_have_text("Guten Abend")
+
+
+def test_enter_while_an_answer_is_coming_keeps_what_was_typed(browser: Browser, page_served: Served) -> None:
+    with visit(browser, page_served.url) as page:
+        box, said = page.locator("#tt-message textarea"), page.locator("#tt-chat .user")
+        send(page, "one")
+        send(page, "two")  # before the server has begun, perhaps
+        expect(page.locator("#tt-stop")).to_be_visible()
+        page.keyboard.press("Enter")
+        expect(box).to_have_value("two")
+        answered(page)
+        page.keyboard.press("Enter")
+        answered(page, 2)
+        expect(said).to_have_text(["one", "two"])
+        expect(box).to_have_value("")
 
 
 def drawn(line: Locator) -> list[int]:

@@ -29,6 +29,9 @@ def test_compare_runs_all_backends_to_a_verdict(browser: Browser, page_served: S
         expect(rows).to_have_count(3)
         expect(rows.nth(2)).to_contain_text("equal")
         expect(rows.nth(1)).to_contain_text("exactly the same")
+        page.locator("#tt-compare-text textarea").fill("x" * 301)
+        page.locator("#tt-compare-run").click()
+        expect(page.locator(".tt-verdict.tt-good")).to_be_hidden()  # it is not about this text
 
 
 def test_look_inside_shows_tokens_alternatives_and_attention(browser: Browser, page_served: Served) -> None:
@@ -228,6 +231,12 @@ def test_what_a_tab_cannot_answer_is_refused_at_once_in_the_visitors_language(
             expect(page.locator(f"#tt-{tab}-status .tt-refused")).to_contain_text("最多 300 个")
             expect(page.locator(".toast-body")).to_have_count(0)
             expect(page.locator("#tt-lanes .tt-lane, #tt-read .tt-chip")).to_have_count(0)
+        box.fill("你好")
+        page.locator("#tt-inside-run").click()
+        expect(page.locator("#tt-read .tt-chip, #tt-map td").filter(visible=True).last).to_be_visible()
+        box.fill("x" * 301)
+        page.locator("#tt-inside-run").click()
+        expect(page.locator("#tt-read .tt-chip, #tt-odds h3, #tt-map td").filter(visible=True)).to_have_count(0)
 
 
 def test_about_describes_the_model_and_its_files(browser: Browser, page_served: Served) -> None:

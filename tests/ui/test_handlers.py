@@ -140,9 +140,9 @@ def test_stop_keeps_what_came(chat: ChatTab) -> None:
 
 
 def test_model_change_brings_its_own_welcome(chat: ChatTab) -> None:
-    shown, send, _, line, run, _, *controls = chat._show_model("translate", CHINESE)
+    shown, send, _, line, run, _, another, *controls = chat._show_model("translate", CHINESE)
     assert send.visible
-    assert (line, run.visible) == ("", True)
+    assert (line, run.visible, another.visible) == ("", True, True)
     values = dict(zip(OFFERED, controls, strict=True))
     assert (values["max_new_tokens"], values["repetition_penalty"]) == (40, 1.0)
     assert values["temperature"] == gr.skip(), "what is not the model's stays as the visitor set it"

@@ -40,7 +40,13 @@ class DataFile:
     def at(cls, place: str | Path) -> "DataFile":
         """The file of a path, or of an address with a scheme."""
         if isinstance(place, str) and "://" in place:
-            parts = urlsplit(place)
+            try:
+                parts = urlsplit(place)
+            except ValueError as error:
+                shown = place.rpartition("@")[2]
+                raise DataError(
+                    "{place} is not an address ({reason}).", place=shown, reason=first_line(error)
+                ) from None
             host = parts.netloc.rpartition("@")[2]  # before it may stand a password, which no message repeats
             return cls(f"{parts.scheme}://{host}{parts.path}", Path(unquote(parts.path)), place)
         return cls(str(place), Path(place).absolute())  # another process may stand in another folder
@@ -58,14 +64,15 @@ class DataFile:
     def _stream(self) -> Any:
         if not self.address:
             return self.path.open("rb")
-        import pyarrow
         from pyarrow.fs import FileSystem
 
         try:
             system, path = FileSystem.from_uri(self.address)
-        except pyarrow.ArrowInvalid as error:
-            raise OSError(str(error)) from None
-        return io.BufferedReader(system.open_input_file(path), _CHUNK)
+            return io.BufferedReader(system.open_input_file(path), _CHUNK)
+        except OSError:
+            raise
+        except Exception as error:  # each kind of storage has errors of its own
+            raise OSError(first_line(error)) from None
 
     @property
     def suffix(self) -> str:

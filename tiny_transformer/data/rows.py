@@ -10,7 +10,7 @@ import lzma
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -68,10 +68,17 @@ class RowFile:
         if found == "text" and column is not None:
             raise DataError("{file} is plain text, which has no columns; leave --column out.", file=path)
         column = DEFAULT_COLUMNS[found] if column is None else column
-        if column == output_column or (found == "tsv" and column == "0"):
+        if column == output_column or (found == "tsv" and column.isdecimal() and not int(column)):
             template = "The column {column} of {file} cannot be read and written; choose another."
             raise DataError(template, column=column, file=path)
+        if not output_column or output_column != output_column.translate(_IN_A_CELL):
+            raise DataError("The name of the column to write is empty or has a break in it; choose another.")
         return cls(file, found, column, output_column)
+
+    @property
+    def has_header(self) -> bool:
+        """Whether the first line names the columns."""
+        return self.format == "tsv" and not self.column.isdecimal()
 
     def rows(self) -> Iterator[Row]:
         """Every row in order, read as it is asked for."""
@@ -117,13 +124,13 @@ class RowFile:
 
     def _cells(self, stream: BinaryIO) -> Iterator[Row]:
         """The rows of a TSV file: every one has as many columns as the first that can be read."""
-        place = int(self.column) - 1 if self.column.isdecimal() else None
+        place = None if self.has_header else int(self.column) - 1
         n_columns = None
         for row in _lines(stream):
             cells = [] if row.text is None else row.text.split("\t")
             if place is None:
-                if self.column not in cells or self.output_column in cells:
-                    template = "The first line of {file} must name the column {column}, and no {output}; it is {line}."
+                if cells.count(self.column) != 1 or self.output_column in cells:
+                    template = "The first line of {file} must name one column {column}, and no {output}; it is {line}."
                     line = row.problem or ", ".join(cells)
                     raise DataError(
                         template, file=self.file.name, column=self.column, output=self.output_column, line=line
@@ -169,6 +176,9 @@ def _lines(stream: BinaryIO) -> Iterator[Row]:
         if not whole:
             yield Row(number, None, f"is longer than {MAX_LINE:,} bytes", content)
             continue
+        if b"\0" in content:  # half of the bytes of UTF-16 are, and text has none
+            yield Row(number, None, "holds NUL bytes; it is not UTF-8 text", content)
+            continue
         try:
             yield Row(number, content.decode("utf-8"), content=content)
         except UnicodeDecodeError:
@@ -206,11 +216,18 @@ def _open_output(path: Path, compression: str) -> Iterator[Any]:
 
 def _parquet_schema(file: RowFile) -> Any:
     """The columns of a Parquet file, which has the one to read, and none of the name to write."""
+    import pyarrow
+
     schema = next(_parquet_parts(file))
     if schema.names.count(file.column) != 1 or file.output_column in schema.names:
         template = "{file} must have one column {column}, and no {output}; it has {names}."
         names = ", ".join(schema.names)
         raise DataError(template, file=file.file.name, column=file.column, output=file.output_column, names=names)
+    kind = schema.field(file.column).type
+    value = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
+    if str(value) not in ("string", "large_string", "string_view", "null"):
+        template = "The column {column} of {file} holds {kind}, not text; choose another with --column."
+        raise DataError(template, column=file.column, file=file.file.name, kind=kind)
     return schema
 
 
@@ -247,7 +264,11 @@ def _write_parquet(file: RowFile, answers: Iterator[Answer], path: Path) -> Iter
             rows = [_checked(first + i, text) for i, text in enumerate(batch.column(file.column).to_pylist())]
             found = [next(answers) for _ in rows]
             column = pyarrow.array([answer and answer[0] for answer in found], pyarrow.string())
-            kept = pyarrow.array([answer is not None for answer in found])
-            writer.write_batch(batch.append_column(added, column).filter(kept))
+            whole = batch.append_column(added, column)
+            # Runs of rows instead of a filter, which Arrow does not have for every type of the other columns.
+            gaps = [-1, *(i for i, answer in enumerate(found) if answer is None), len(found)]
+            runs = [whole.slice(a + 1, b - a - 1) for a, b in pairwise(gaps) if b > a + 1]
+            if runs:
+                writer.write_table(pyarrow.Table.from_batches(runs), row_group_size=PARQUET_ROWS)
             yield from zip(rows, found, strict=True)
             first += len(batch)

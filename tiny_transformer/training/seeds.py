@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from tiny_transformer import atomic
 from tiny_transformer.bundle import TRAINING, Bundle, check_target
-from tiny_transformer.errors import TrainingError
+from tiny_transformer.errors import TrainingError, last_line
 from tiny_transformer.training_record import TrainingRecord
 
 logger = logging.getLogger(__name__)
@@ -122,14 +122,11 @@ def _settle(runs: SeedRuns, seed: int, process: subprocess.Popen[bytes], log: IO
     if process.returncode == 0:
         logger.info("seed %d is done", seed)
         return
-    said = _last_line(runs.run_dir(seed) / _LOG) if log is not None else "its error stands above"
+    said = "its error stands above"
+    if log is not None:
+        said = last_line((runs.run_dir(seed) / _LOG).read_text(encoding="utf-8", errors="replace"))
     template = "The run with seed {seed} failed ({said}); correct that, then start the same command with --resume."
     raise TrainingError(template, seed=seed, said=said)
-
-
-def _last_line(path: Path) -> str:
-    lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return lines[-1].strip().rstrip(".") if lines else "it said nothing"
 
 
 def _close(log: IO[bytes] | None) -> None:

@@ -12,7 +12,7 @@ from tiny_transformer.errors import InputError, TinyTransformerError
 from tiny_transformer.tokenizer import Message
 from tiny_transformer.ui.answer_line import answer_line, stopped_line, working_line
 from tiny_transformer.ui.controls import build_controls, defaults
-from tiny_transformer.ui.handlers import QUIET, UNQUEUED, beside, in_turn, language_of, user_errors
+from tiny_transformer.ui.handlers import QUIET, UNQUEUED, beside, in_turn, language_of, tell_begun, user_errors
 from tiny_transformer.ui.header import Header, examples
 from tiny_transformer.ui.i18n import say
 from tiny_transformer.ui.service import FROM_MODEL, NO_TEXT, OFFERED, PageService
@@ -185,6 +185,7 @@ class ChatTab:
         asking = [box.submit, self.send.click]
         sent = gr.on(asking, begins(self._send), [box, chat, header.model], begun, js=SENT, **UNQUEUED)
         sent.failure(None, box, box, js=BACK, **QUIET)
+        tell_begun(sent)
         asked = [chat, header.model]
         running = [
             self._answer_after(sent, header),

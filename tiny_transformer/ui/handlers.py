@@ -3,7 +3,7 @@
 import html
 import inspect
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import wraps
 from typing import Any
@@ -35,6 +35,12 @@ def in_turn(running: int, status: Component) -> dict[str, Any]:
     }
 
 
+def tell_begun(event: Any) -> None:
+    """Tell the browser that the server has begun or refused what `page.js` let pass: the next question may come."""
+    for after in (event.success, event.failure):
+        after(None, None, None, js="() => { window.ttAsked = 0; }", **QUIET)
+
+
 def language_of(request: gr.Request | None) -> Language:
     """The language the visitor's browser asks for."""
     headers = getattr(request, "headers", None)
@@ -64,8 +70,11 @@ def user_errors(handler: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def beside(handler: Callable[..., Any], n_outputs: int) -> Callable[..., Any]:
-    """A handler with one output more, the last, where a failure's sentence stays until the next try succeeds."""
+def beside(handler: Callable[..., Any], n_outputs: int, refused: Sequence[Any] = ()) -> Callable[..., Any]:
+    """A handler with one output more, the last, where a failure's sentence stays until the next try succeeds.
+
+    `refused` is what the other outputs then become; without it they stay as they are.
+    """
 
     @wraps(handler)
     def stream(*values: Any, **named: Any) -> Iterator[Any]:
@@ -80,7 +89,7 @@ def beside(handler: Callable[..., Any], n_outputs: int) -> Callable[..., Any]:
         except Exception as error:
             shown = _shown(error, values, named)
             words = f'<p class="tt-refused" role="alert">{html.escape(shown.message)}</p>'
-            yield words if n_outputs == 0 else (*[gr.skip()] * n_outputs, words)
+            yield words if n_outputs == 0 else (*(refused or [gr.skip()] * n_outputs), words)
             # Ends the chain of events. Gradio's own message would cover the page and go away by itself.
             raise gr.Error(shown.message, visible=False, print_exception=False) from None
 

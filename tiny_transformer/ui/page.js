@@ -74,23 +74,31 @@
   });
 
   // Enter or a click asks, unless the box is empty. A message leaves its box here and now, so that whatever is typed
-  // from then on is the next one. Enter submits an edited message, too.
+  // from then on is the next one. Enter submits an edited message, too, and Shift+Enter a text to translate.
   const ASK = ".tt-ask, #tt-translator";
+  const LONGEST = 5000; // milliseconds that the server may take to say that it begins
+  const ignore = (event) => { event.preventDefault(); event.stopImmediatePropagation(); };
+  // One answer at a time: while one is coming, its button is away.
+  const busy = (ask) => Date.now() - (window.ttAsked ?? 0) < LONGEST || !ask.querySelector("button.primary")?.offsetParent;
   const asks = (event, ask) => {
     const field = ask.querySelector("textarea");
+    const alone = ask.matches("#tt-ask, #tt-translator");
+    if (alone && busy(ask)) return ignore(event);
     if (!field.value.trim()) {
-      event.preventDefault();
-      event.stopImmediatePropagation();
       field.focus();
-    } else if (ask.id === "tt-ask") {
+      // The refusal of an empty text clears the translation of an earlier one.
+      if (!ask.querySelector("#tt-translation textarea")?.value) return ignore(event);
+    }
+    if (alone) window.ttAsked = Date.now();
+    if (ask.id === "tt-ask") {
       window.ttSent = field.value;
       write(field, "");
     }
   };
   document.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing || !event.target.matches("textarea")) return;
-    const ask = event.target.closest(".tt-ask");
-    const edited = event.target.closest("#tt-chat .message-row");
+    if (event.key !== "Enter" || event.isComposing || !event.target.matches("textarea")) return;
+    const ask = event.target.closest(event.shiftKey ? "#tt-translator" : ".tt-ask");
+    const edited = event.shiftKey ? null : event.target.closest("#tt-chat .message-row");
     if (ask) asks(event, ask);
     if (!edited) return;
     event.preventDefault();
@@ -100,6 +108,9 @@
   document.addEventListener("click", (event) => {
     const button = event.target.closest(`:is(${ASK}) button.primary`);
     if (button) asks(event, button.closest(ASK));
+    const another = event.target.closest("#tt-another");
+    if (another && busy(another.closest(ASK))) ignore(event);
+    else if (another) window.ttAsked = Date.now();
   }, true);
 
   // Arrow keys lead from tab to tab.

@@ -9,7 +9,7 @@ import gradio as gr
 from gradio.components import Component
 
 from tiny_transformer.ui.answer_line import answer_line, stopped_line, working_line
-from tiny_transformer.ui.handlers import QUIET, UNQUEUED, beside, in_turn, language_of, user_errors
+from tiny_transformer.ui.handlers import QUIET, UNQUEUED, beside, in_turn, language_of, tell_begun, user_errors
 from tiny_transformer.ui.header import EXAMPLES, Header
 from tiny_transformer.ui.service import OFFERED, PageService, dialogue
 
@@ -57,34 +57,29 @@ class TranslatorPane:
             self.status = gr.HTML(elem_id="tt-translate-status", elem_classes="tt-status")
             self.line = gr.HTML(elem_id="tt-translation-line")
             gr.HTML(i18n("ways_on"), elem_id="tt-translation-ways")
-        self.rest = [self.line, self.run, self.stop]
+        self.rest = [self.line, self.run, self.stop, self.another]
 
     def wire(self, header: Header, controls: Sequence[Component]) -> list[Any]:
         """What happens on each event; the events whose work can be cancelled."""
         begun = [self.result, *self.rest, self.status]
         asked = [self.source, header.model]
-        asking = gr.on(
-            [self.run.click, self.source.submit],
-            beside(self._begin, len(begun) - 1),
-            asked,
-            begun,
-            js=BEGIN,
-            **UNQUEUED,
-        )
+        # What was refused has no translation, and that of the text before it stands in the visitor's list.
+        begin = beside(self._begin, len(begun) - 1, ("", "", *[gr.skip()] * 3))
+        asking = gr.on([self.run.click, self.source.submit], begin, asked, begun, js=BEGIN, **UNQUEUED)
         swapped = self.another.click(None, self.source, self.source, js=ANOTHER, **QUIET)
-        tried = swapped.then(beside(self._begin, len(begun) - 1), asked, begun, js=BEGIN, **UNQUEUED)
+        tried = swapped.then(begin, asked, begun, js=BEGIN, **UNQUEUED)
         running = []
         for entered in (asking, tried):
+            tell_begun(entered)
             translated = entered.success(
-                beside(self._translate, 2),
+                beside(self._translate, 2, (gr.skip(), "")),
                 [self.source, header.model, header.backend, *controls],
                 [self.result, self.line, self.status],
                 **in_turn(self._service.limits.running, self.status),
             )
-            translated.then(self.ready, None, [self.run, self.stop], **QUIET)
+            translated.then(self.ready, None, self.rest[1:], **QUIET)
             translated.then(None, self.result, None, js=HEARD, **QUIET)
             running.append(translated)
-        self.another.click(None, cancels=running, **QUIET)  # one translation at a time
         halted = self.stop.click(None, cancels=running, **QUIET)
         halted.then(user_errors(self._stopped), self.line, self.rest, **QUIET)
         kept = [self.result, self.line, header.model]
@@ -92,16 +87,16 @@ class TranslatorPane:
         return running
 
     @staticmethod
-    def ready() -> tuple[gr.Button, gr.Button]:
-        """Translate instead of stop."""
-        return gr.Button(visible=True), gr.Button(visible=False)
+    def ready(*, running: bool = False) -> tuple[gr.Button, gr.Button, gr.Button]:
+        """Translate instead of stop; while a translation is running, there is nothing but stop."""
+        return gr.Button(visible=not running), gr.Button(visible=running), gr.Button(visible=not running)
 
     def _begin(self, source: object, name: str, request: gr.Request) -> tuple[Any, ...]:
         """An empty right side; what cannot be translated is refused at once."""
         self._service.text(source)
         self._service.store.bundle(name)
         self._service.check_queue()
-        return "", working_line(language_of(request)), gr.Button(visible=False), gr.Button(visible=True)
+        return "", working_line(language_of(request)), *self.ready(running=True)
 
     def _translate(
         self, request: gr.Request, source: object, name: str, backend: str, *values: Any
