@@ -30,7 +30,7 @@ Progress = Callable[[str, float], None]  # what is compared now, and the share o
 SMALL_TOKENS = 100  # of a batch, for a backend that is a slow reference
 QUICK_TOKENS = 16  # of a batch of even rows, for a quick look
 # Of 8-bit or 16-bit numbers: how far a row may stray when others stand beside it or it comes token by token, in units
-# of what rounding itself does to the same rows. Measured in 8 bits: 0.6; with an attention's mask dropped, 17 to 45.
+# of what rounding itself does to the same rows. Measured in 8 bits: 1.6; with an attention's mask dropped, 17 to 45.
 MOST_OF_ROUNDING = 4.0
 ON_GPU = Tolerance(5e-4, 5e-4)  # float32 without TF32; a GPU sums in another order
 
