@@ -24,7 +24,7 @@ from tiny_transformer.generation.prompt import Prompt, prompt_for
 LEVELS = 255  # steps of 8 bits between the lowest and the highest number
 MOST_ROWS = 4_096  # of a layer's inputs that a range is chosen by; its ends come from all of them
 SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4)  # of an end of the range that was seen
-N_RANDOM, RANDOM_LENGTH = 32, 24  # for a folder without examples: rows of random tokens, and how long they are
+N_RANDOM, RANDOM_LENGTH = 32, 24  # rows of random tokens where there are fewer tokens of text, and how long they are
 METHOD = "range of least squared error of the product"
 
 
@@ -58,7 +58,7 @@ class Calibration:
 
 def calibrate(bundle: Bundle) -> Calibration:
     """Run the float32 graphs over the folder's examples, and look at what every linear layer reads."""
-    prompts = _prompts(bundle)
+    prompts, text = _prompts(bundle)
     seen: dict[str, list[np.ndarray]] = defaultdict(list)  # name of a weight → some of its inputs, each R K
     ends: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     n_positions = sum(prompt.n_tokens for prompt in prompts)
@@ -78,7 +78,7 @@ def calibrate(bundle: Bundle) -> Calibration:
     for name, inputs in seen.items():
         weight = weights[EMBEDDING][: bundle.config.n_outputs] if name == FIRST_ROWS else weights[name]
         found[name] = best_rounding(np.concatenate(inputs), weight, *ends[name])
-    return Calibration(found, json.dumps({"method": METHOD, "tokens": n_positions, **_text(bundle)}))
+    return Calibration(found, json.dumps({"method": METHOD, "tokens": n_positions, **text}))
 
 
 def best_rounding(inputs: np.ndarray, weight: np.ndarray, low: float, high: float) -> Rounding:
@@ -105,21 +105,19 @@ def _layer_inputs(nodes: Sequence[Node], config: ModelConfig, stacks: Sequence[s
     return {node.inputs[1]: node.inputs[0] for node in nodes if node.op == "Gemm"}
 
 
-def _prompts(bundle: Bundle) -> list[Prompt]:
-    """What the model reads and writes in the folder's examples; random tokens where there are none."""
+def _prompts(bundle: Bundle) -> tuple[list[Prompt], dict[str, str]]:
+    """What the model reads and writes in the folder's examples, with random tokens where they are few; and its name."""
     config, path = bundle.config, bundle.folder / EVALUATION
-    if not path.is_file():
-        random = np.random.default_rng(0)
-        ids = random.integers(0, config.vocab_size, (2, N_RANDOM, min(RANDOM_LENGTH, config.max_length))).tolist()
-        return [Prompt(a, b if config.is_encoder_decoder else None) for a, b in zip(*ids, strict=True)]
-    found = []
-    for question in read_evaluation(path):
-        answer = bundle.tokenizer.encode(question.answer, target=True)[: config.max_length // 4]
-        found.append(prompt_for(bundle.tokenizer, config, bundle.generation, question.prompt, prefix=answer))
-    return found
-
-
-def _text(bundle: Bundle) -> dict[str, str]:
-    """Which text that was."""
-    path = bundle.folder / EVALUATION
-    return {"text": EVALUATION, "sha256": sha256(path)} if path.is_file() else {"text": "random tokens"}
+    found, text = [], {}
+    if path.is_file():
+        text = {"text": EVALUATION, "sha256": sha256(path)}
+        for question in read_evaluation(path):
+            answer = bundle.tokenizer.encode(question.answer, target=True)[: config.max_length // 4]
+            found.append(prompt_for(bundle.tokenizer, config, bundle.generation, question.prompt, prefix=answer))
+    if sum(prompt.n_tokens for prompt in found) < N_RANDOM * RANDOM_LENGTH:
+        ids = np.random.default_rng(0).integers(
+            config.vocab_size, size=(2, N_RANDOM, min(RANDOM_LENGTH, config.max_length))
+        )
+        found += [Prompt(a, b if config.is_encoder_decoder else None) for a, b in zip(*ids.tolist(), strict=True)]
+        text["text"] = f"{EVALUATION} and random tokens" if text else "random tokens"
+    return found, text

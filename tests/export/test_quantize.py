@@ -225,10 +225,11 @@ def test_the_graphs_say_what_their_ranges_were_measured_on(exported: Exported, t
     assert record["text"] == "random tokens"
     folder = tmp_path / "copy"
     shutil.copytree(source.folder, folder)
-    (folder / EVALUATION).write_text('{"source": "a b c", "target": "d e"}\n' * 3, encoding="utf-8")
-    export_int8(folder)
-    record = json.loads(read_graph(folder / ENCODER_INT8_BATCH).metadata["calibration"])
-    assert (record["text"], record["sha256"]) == (EVALUATION, sha256(folder / EVALUATION))
+    for n_examples, text in ((3, f"{EVALUATION} and random tokens"), (300, EVALUATION)):
+        (folder / EVALUATION).write_text('{"source": "a b c", "target": "d e"}\n' * n_examples, encoding="utf-8")
+        export_int8(folder)
+        record = json.loads(read_graph(folder / ENCODER_INT8_BATCH).metadata["calibration"])
+        assert (record["text"], record["sha256"]) == (text, sha256(folder / EVALUATION))
     steps = {
         t.name: onnx.numpy_helper.to_array(t)
         for t in onnx.load(folder / DECODER_INT8_BATCH, load_external_data=False).graph.initializer
