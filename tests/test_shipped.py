@@ -7,7 +7,8 @@ import pytest
 
 import tiny_transformer as tt
 from tests.support.models import ROOT
-from tiny_transformer.bundle import CARD, DECODER_INT8, DECODER_ONNX, EVALUATION, Bundle
+from tiny_transformer.accepted_answers import CaseReport, read_cases
+from tiny_transformer.bundle import CARD, CASES, DECODER_INT8, DECODER_ONNX, EVALUATION, Bundle
 from tiny_transformer.data.files import content_hash, join, locate, shipped_data
 from tiny_transformer.parity import ParityReport, stored_report
 from tiny_transformer.training.recipe import load_recipe, recipe_from_record
@@ -71,6 +72,13 @@ def test_the_model_was_trained_by_the_recipe_and_on_the_data_that_ship(name: str
     assert recipe_from_record(record.recipe).to_dict() == load_recipe(name).to_dict()
     for path, digest in record.data.items():
         assert content_hash(locate(join(shipped_data(), path))[0][0]) == digest
+
+
+def test_the_kept_cases_are_what_the_page_says():
+    report = CaseReport.read(folder_of("translate") / CASES)
+    name, _, cases, share = report.rows[-1]
+    assert (name, cases) == ("all", len(read_cases(ROOT / "datasets" / "cases" / "translate.jsonl")))
+    assert f"{share:.2f} % are right" in (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("backend", ["eager", "onnx", "onnx-int8"])

@@ -78,8 +78,8 @@ def test_the_first_token_comes_soon_and_in_little_memory(torchfree_python: Path,
 
 def test_it_translates_beams_chats_streams_and_shows_attention(torchfree_python: Path, tmp_path: Path):
     for found in json.loads(run(torchfree_python, tmp_path, EVERYTHING, "checkpoints")).values():
-        assert found["translated"] == found["streamed"] == "Good morning."
-        assert found["beams"] == ["Good morning.", "I like you."]
+        assert found["translated"] == found["streamed"] == "Good morning!"
+        assert found["beams"] == ["Good morning!", "I like you."]
         assert found["replied"] == found["streamed reply"] == "Hi!"
         assert found["attention"] == pytest.approx([1.0, 1.0], abs=1e-4)
         assert found["verified"]

@@ -320,7 +320,7 @@ PRESETS: dict[str, ModelConfig] = {
         n_decoder_layers=3,
         d_ff=1_024,
         max_length=128,
-        dropout=0.1,
+        dropout=0.2,
         output_vocab_size=5_120,
     ),
     "chat": ModelConfig.gpt(

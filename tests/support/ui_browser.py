@@ -62,7 +62,8 @@ def _own(address: str, url: str) -> bool:
 def open_page(page: Page, url: str) -> None:
     """The page, once it is ready."""
     page.goto(url)
-    expect(page.locator("body[data-task]")).to_have_count(1)  # the conversation has been recalled
+    # The conversation has been recalled. A machine with more to do takes its time until then.
+    expect(page.locator("body[data-task]")).to_have_count(1, timeout=60_000)
     # From then on the page is ready. A model that cannot be used has no examples.
     ready = "#tt-chat .example, #tt-chat .message, .tt-problem, #tt-source textarea"
     expect(page.locator(ready).filter(visible=True).first).to_be_visible()
