@@ -1,6 +1,6 @@
 """Files through a model, exactly once: killed at any moment and started again, a run gives the same bytes.
 
-A row of a batch may differ in its last bits with the rows beside it, and in 8 bits that changes 4 of 100 texts. So
+A row of a batch may differ in its last bits with the rows beside it, and in 8 bits that changes a few texts. So
 what runs together is a function of the input alone: rows are cut into blocks by their position, and a block is always
 one batch on one thread. An engine answers blocks, here or on other machines; the answers of each become a file, which
 only the process that runs this code writes, in one step. What a resumed run has to do is every block that has no such

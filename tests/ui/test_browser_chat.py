@@ -203,7 +203,7 @@ def test_no_earlier_translation_stands_there_as_that_of_another_text(browser: Br
     with visit(browser, page_served.url) as page:
         choose_model(page, "Translate")
         limit_answers(page, 6)
-        source, result = page.locator("#tt-source textarea"), page.locator("#tt-translation textarea")
+        result = page.locator("#tt-translation textarea")
         for text, words in (("x" * 301, "at most 300"), (" ", "no text")):
             translate(page, "Guten Tag")
             assert translated(page) != ""
@@ -213,6 +213,14 @@ def test_no_earlier_translation_stands_there_as_that_of_another_text(browser: Br
             expect(page.locator("#tt-translation-line .tt-line")).to_have_count(0)
             expect(page.locator("#tt-translation-ways")).to_be_hidden()
         expect(page.locator("#tt-conversations [data-open]")).to_have_count(2)  # where both translations are kept
+
+
+@pytest.mark.slow
+def test_a_text_that_is_sent_during_a_translation_waits(browser: Browser, page_served: Served) -> None:
+    """On a quiet machine: what is typed must come before the translation's end."""
+    with visit(browser, page_served.url) as page:
+        choose_model(page, "Translate")
+        source, result = page.locator("#tt-source textarea"), page.locator("#tt-translation textarea")
         limit_answers(page, 40)
         translate(page, "Guten Abend")
         expect(result).not_to_have_value("")
